@@ -1,0 +1,75 @@
+"""One class for each mistake a user can make; every message names the value seen, what was expected, and what to do."""
+
+from __future__ import annotations
+
+
+class TritonDistError(Exception):
+    """Base class of every error that this package raises on purpose."""
+
+
+class InvalidArgumentError(TritonDistError, ValueError):
+    """An argument has a value or a type that the function does not take."""
+
+
+class NotInitializedError(TritonDistError, RuntimeError):
+    """A function that needs a world (``simulate``, ``initialize``) was called without one."""
+
+
+class NestedSimulationError(TritonDistError, RuntimeError):
+    """``simulate`` was called from inside a simulated rank."""
+
+
+class SimulationError(TritonDistError, RuntimeError):
+    """Base class of what the simulator finds wrong in a program."""
+
+
+class DeadlockError(SimulationError):
+    """Nothing can move: the text is the wait-for graph, one line for each thing that waits."""
+
+
+class OutOfBoundsError(SimulationError):
+    """A kernel or a copy touched memory outside its allocation."""
+
+
+class UseAfterFreeError(OutOfBoundsError):
+    """A kernel or a copy touched memory that was freed before."""
+
+
+class MisalignedAccessError(SimulationError):
+    """An address is not a multiple of the size of the element that is read or written there."""
+
+
+class NotSymmetricError(SimulationError):
+    """A pointer that is not in the symmetric heap was given to a primitive that needs a symmetric one."""
+
+
+class UnreachablePeerError(SimulationError):
+    """The rank asked for does not exist or has no direct pointer from here (it is on another node)."""
+
+
+class DeviceAssertionError(SimulationError, AssertionError):
+    """A ``tl.device_assert`` or ``tl.assume`` did not hold."""
+
+
+class UnsupportedOperationError(TritonDistError, NotImplementedError):
+    """A kernel contains an operation that the simulator does not implement."""
+
+
+class AllocationMismatchError(TritonDistError, RuntimeError):
+    """Ranks called a collective allocation with different shapes, dtypes or order."""
+
+
+class HeapFullError(TritonDistError, MemoryError):
+    """The symmetric heap has no room for an allocation."""
+
+
+class AddressInUseError(TritonDistError, RuntimeError):
+    """The constant address map can't be laid down because something else holds the address."""
+
+
+class CollectiveMismatchError(TritonDistError, RuntimeError):
+    """Ranks of a process group called different collectives at the same point, or the same one with other shapes."""
+
+
+class PrimitiveArgumentError(TritonDistError, TypeError):
+    """A device primitive was called with a scope, semantic, dtype or rank it does not take (raised while compiling)."""

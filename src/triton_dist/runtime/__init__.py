@@ -1,0 +1,1 @@
+"""The host side: world, symmetric tensors, streams and signals."""
