@@ -1,0 +1,61 @@
+"""Multi-GPU programming for stock Triton.
+
+A kernel is ordinary Triton plus the primitives of ``triton_dist.language`` (``dl.wait``, ``dl.notify``, ``dl.symm_at``, ...). ``simulate``
+runs it on many simulated ranks in one process and names races, deadlocks and accesses out of bounds.
+
+Importing this package imports neither torch nor Triton, touches no device and sets no hook: names are loaded when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "jit": "triton_dist.jit_function",
+    "simulate": "triton_dist.sim.simulate",
+    "initialize": "triton_dist.runtime.world",
+    "finalize": "triton_dist.runtime.world",
+    "rank": "triton_dist.runtime.world",
+    "world_size": "triton_dist.runtime.world",
+    "symm_empty": "triton_dist.runtime.symmetric",
+    "symm_zeros": "triton_dist.runtime.symmetric",
+    "symm_full": "triton_dist.runtime.symmetric",
+    "symm_peer": "triton_dist.runtime.symmetric",
+    "symm_free": "triton_dist.runtime.symmetric",
+    "is_symmetric": "triton_dist.runtime.symmetric",
+    "device": "triton_dist.runtime.streams",
+    "Stream": "triton_dist.runtime.streams",
+    "Event": "triton_dist.runtime.streams",
+    "current_stream": "triton_dist.runtime.streams",
+    "stream": "triton_dist.runtime.streams",
+    "synchronize": "triton_dist.runtime.streams",
+}
+_MODULES = ("errors", "language", "ops", "primitives", "runtime", "sim", "utils")
+
+__all__ = [*_HOMES, *_MODULES, "__version__"]
+
+if TYPE_CHECKING:
+    from . import errors, language, ops, primitives, runtime, sim, utils
+    from .jit_function import jit
+    from .runtime.streams import Event, Stream, current_stream, device, stream, synchronize
+    from .runtime.symmetric import is_symmetric, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
+    from .runtime.world import finalize, initialize, rank, world_size
+    from .sim.simulate import simulate
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"triton_dist.{name}")
+    else:
+        raise AttributeError(f"module 'triton_dist' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,209 @@
+"""Lowering for NVIDIA GPUs: inline PTX, and plain Triton IR where that says the same.
+
+Rules that the compile tests pin:
+- assembly that waits or has an effect is impure, and a wait ends in a block barrier (which ``lowering.emit`` adds);
+- every thread polls, since under warp specialisation the executing partition may not contain thread 0;
+- from sm_90 on, TMA reads and writes memory through another proxy: a release first waits for the thread's own bulk stores,
+  and an acquire is followed by a proxy fence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import triton.language as tl
+
+from triton_dist.primitives import common
+from triton_dist.primitives.call import Call, Lowering, as_carrier, from_carrier, inline_asm
+from triton_dist.runtime import context_layout
+
+_FIRST_WITH_TMA = 90
+_ACQUIRES = ("acquire", "acq_rel")
+_RELEASES = ("release", "acq_rel")
+
+_AGAIN = {
+    "eq": "setp.ne.b{bits} %again, %seen, ${value};",
+    "ne": "setp.eq.b{bits} %again, %seen, ${value};",
+    "gt": "sub.s{bits} %seen, %seen, ${value}; setp.le.s{bits} %again, %seen, 0;",
+    "ge": "sub.s{bits} %seen, %seen, ${value}; setp.lt.s{bits} %again, %seen, 0;",
+    "lt": "sub.s{bits} %seen, %seen, ${value}; setp.ge.s{bits} %again, %seen, 0;",
+    "le": "sub.s{bits} %seen, %seen, ${value}; setp.gt.s{bits} %again, %seen, 0;",
+}
+"""Sets %again while the compare does not hold. Ordered compares look at the sign of the difference, which survives wrap-around."""
+
+_ONE_WORD = """{{
+.reg .pred %again; .reg .b{bits} %seen;
+POLL${{:uid}}:
+ld.{semantic}.{scope}.global.b{bits} %seen, [$1];
+{again}
+@%again bra POLL${{:uid}};
+{after}
+mov.u32 $0, 0;
+}}"""
+
+_MANY_WORDS = """{{
+.reg .pred %again; .reg .pred %done; .reg .b{bits} %seen; .reg .b32 %index; .reg .b64 %address;
+mov.u32 %index, %laneid;
+mad.wide.u32 %address, %index, {bytes}, $1;
+NEXT${{:uid}}:
+setp.ge.s32 %done, %index, $2;
+@%done bra DONE${{:uid}};
+POLL${{:uid}}:
+ld.{semantic}.{scope}.global.b{bits} %seen, [%address];
+{again}
+@%again bra POLL${{:uid}};
+add.s32 %index, %index, 32;
+add.s64 %address, %address, {stride};
+bra NEXT${{:uid}};
+DONE${{:uid}}:
+bar.warp.sync 0xffffffff;
+{after}
+mov.u32 $0, 0;
+}}"""
+
+
+def capability(semantic: Any) -> int:
+    """Compute capability of the target as Triton writes it: 80, 90, 100."""
+    return int(re.sub(r"\D", "", semantic.builder.options.arch))
+
+
+def wait(semantic: Any, call: Call) -> tl.tensor:
+    """Every thread of the block polls; with several words each warp shares them out over its lanes, in strides of 32.
+
+    The proxy fence stands after the words of the whole warp were seen, so that whichever thread issues a TMA load has it.
+    """
+    value = call["waitValue"]
+    bits = value.dtype.primitive_bitwidth
+    single = call.constants.get("numBarriers") == 1
+    operands = [call["barrierPtrs"], as_carrier(semantic, value)]
+    if not single:
+        operands.insert(1, call["numBarriers"])
+    text = (_ONE_WORD if single else _MANY_WORDS).format(
+        bits=bits,
+        bytes=bits // 8,
+        stride=32 * bits // 8,
+        semantic=call.choice("semantic"),
+        scope=call.choice("scope"),
+        again=_AGAIN[call.choice("cmp")].format(bits=bits, value=len(operands)),
+        after=_after_acquire(semantic, call.choice("semantic")),
+    )
+    constraints = ",".join(["=r", "l", *([] if single else ["r"]), _register(bits)])
+    return inline_asm(semantic, text, constraints, operands, tl.int32, pure=False)
+
+
+def rank(semantic: Any, call: Call) -> tl.tensor:
+    """The context page's word; it never changes, so the load may be merged and moved."""
+    return _context_word(semantic, context_layout.RANK)
+
+
+def num_ranks(semantic: Any, call: Call) -> tl.tensor:
+    """The context page's word; it never changes, so the load may be merged and moved."""
+    return _context_word(semantic, context_layout.NUM_RANKS)
+
+
+def symm_at(semantic: Any, call: Call) -> tl.tensor:
+    """Address arithmetic in plain IR."""
+    return common.symm_at(semantic, call, rank)
+
+
+def notify(semantic: Any, call: Call) -> None:
+    """Every thread waits for the bulk stores it issued, since a barrier does not; then the common notify."""
+    if capability(semantic) >= _FIRST_WITH_TMA:
+        inline_asm(semantic, f"{_before_release(semantic, 'release')} mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
+    common.notify(semantic, call, rank)
+
+
+def ld(semantic: Any, call: Call) -> tl.tensor:
+    """``ld.relaxed`` or ``ld.acquire`` of 8 to 64 bits."""
+    bits = call.result.primitive_bitwidth
+    order = call.choice("semantic")
+    text = f"ld.{order}.{call.choice('scope')}.global.b{bits} $0, [$1]; {_after_acquire(semantic, order)}"
+    loaded = inline_asm(semantic, text, f"={_register(bits)},l", [call["ptr"]], _carrier_type(bits), pure=False)
+    return from_carrier(semantic, loaded, call.result)
+
+
+def st(semantic: Any, call: Call) -> None:
+    """``st.relaxed`` or ``st.release`` of 8 to 64 bits."""
+    value = call["val"]
+    bits = value.dtype.primitive_bitwidth
+    order = call.choice("semantic")
+    text = f"{_before_release(semantic, order)} st.{order}.{call.choice('scope')}.global.b{bits} [$1], $2; mov.u32 $0, 0;"
+    inline_asm(semantic, text, f"=r,l,{_register(bits)}", [call["ptr"], as_carrier(semantic, value)], tl.int32, pure=False)
+
+
+def atomic_add(semantic: Any, call: Call) -> tl.tensor:
+    """``atom.add``, which is the same for signed and unsigned words."""
+    return _atomic(semantic, call, "add.u", ["val"])
+
+
+def atomic_cas(semantic: Any, call: Call) -> tl.tensor:
+    """``atom.cas``."""
+    return _atomic(semantic, call, "cas.b", ["cmp_val", "target_val"])
+
+
+def tid(semantic: Any, call: Call) -> tl.tensor:
+    """The special register of the axis."""
+    return inline_asm(semantic, f"mov.u32 $0, %tid.{'xyz'[call.choice('axis')]};", "=r", [], tl.int32, pure=True)
+
+
+def fence(semantic: Any, call: Call) -> None:
+    """``fence.acq_rel``, after the thread's own bulk stores where other blocks are to see them."""
+    scope = call.choice("scope")
+    before = "" if scope == "cta" else _before_release(semantic, "release")
+    inline_asm(semantic, f"{before} fence.acq_rel.{scope}; mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
+
+
+def _context_word(semantic: Any, offset: int) -> tl.tensor:
+    address = context_layout.word_address(offset)
+    text = f"{{ .reg .b64 %address; mov.u64 %address, {address:#x}; ld.global.nc.b32 $0, [%address]; }}"
+    return inline_asm(semantic, text, "=r", [], tl.int32, pure=True)
+
+
+def _atomic(semantic: Any, call: Call, operation: str, names: list[str]) -> tl.tensor:
+    bits = call.result.primitive_bitwidth
+    order = call.choice("semantic")
+    values = [as_carrier(semantic, call[name]) for name in names]
+    arguments = ", ".join(f"${number}" for number in range(2, 2 + len(values)))
+    instruction = f"atom.{order}.{call.choice('scope')}.global.{operation}{bits} $0, [$1], {arguments};"
+    text = f"{_before_release(semantic, order)} {instruction} {_after_acquire(semantic, order)}"
+    register = _register(bits)
+    constraints = ",".join([f"={register}", "l", *[register] * len(values)])
+    return from_carrier(semantic, inline_asm(semantic, text, constraints, [call["ptr"], *values], _carrier_type(bits), pure=False), call.result)
+
+
+def _before_release(semantic: Any, order: str) -> str:
+    """What a release by one thread needs first: a bulk store is not ordered by it before it has completed."""
+    needed = order in _RELEASES and capability(semantic) >= _FIRST_WITH_TMA
+    return "cp.async.bulk.wait_group 0;" if needed else ""
+
+
+def _after_acquire(semantic: Any, order: str) -> str:
+    """What must follow an acquire so that TMA loads, which go through the async proxy, come after it too."""
+    needed = order in _ACQUIRES and capability(semantic) >= _FIRST_WITH_TMA
+    return "fence.proxy.async;" if needed else ""
+
+
+def _register(bits: int) -> str:
+    return "l" if bits == 64 else "r"
+
+
+def _carrier_type(bits: int) -> tl.dtype:
+    return tl.int64 if bits == 64 else tl.int32
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "rank": rank,
+    "num_ranks": num_ranks,
+    "symm_at": symm_at,
+    "wait": wait,
+    "consume_token": common.consume_token,
+    "notify": notify,
+    "ld": ld,
+    "st": st,
+    "atomic_add": atomic_add,
+    "atomic_cas": atomic_cas,
+    "tid": tid,
+    "fence": fence,
+    "syncthreads": common.syncthreads,
+}

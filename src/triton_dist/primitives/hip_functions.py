@@ -1,0 +1,26 @@
+"""Parts of the HIP lowering that are loops or loads, as jit functions in portable Triton."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from triton_dist.primitives.compare import holds
+
+
+@triton.jit
+def load_word(ADDRESS: tl.constexpr):
+    """The int32 at a constant address of this process."""
+    return tl.load(tl.full((), ADDRESS, tl.int64).to(tl.pointer_type(tl.int32)))
+
+
+@triton.jit
+def poll_words(ptr, count, value, CMP: tl.constexpr, SEMANTIC: tl.constexpr, SCOPE: tl.constexpr):
+    """Reads each of ``count`` words by an atomic that adds 0, until the compare holds for it.
+
+    A scalar atomic runs in one thread and hands its value to the block through a barrier, so the whole block leaves together.
+    """
+    for index in range(count):
+        seen = tl.atomic_add(ptr + index, 0, sem=SEMANTIC, scope=SCOPE)
+        while not holds(seen, value, CMP):
+            seen = tl.atomic_add(ptr + index, 0, sem=SEMANTIC, scope=SCOPE)

@@ -1,0 +1,73 @@
+"""The stamp of the lowerings: a hash that every primitive carries as a literal, so that Triton's cache key covers them.
+
+Triton hashes the source of the jit functions that a kernel calls, but not the text of builtins nor the value of constexpr
+globals. Without the stamp a new version of this package would run kernels of an old one from the disk cache.
+
+``python -m triton_dist.primitives.stamp`` rewrites the literals; with ``--check`` it only says whether they are current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from pathlib import Path
+
+from triton_dist.runtime import address_map, context_layout
+
+_DIRECTORY = Path(__file__).parent
+LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
+"""The literals in ``functions.py``."""
+
+STAMPED_FILE = _DIRECTORY / "functions.py"
+"""The file whose functions carry the stamp."""
+
+LOWERING_FILES = tuple(
+    _DIRECTORY / name
+    for name in ("arguments.py", "call.py", "common.py", "compare.py", "cuda.py", "hip.py", "hip_functions.py", "lowering.py", "sim.py", "table.py")
+)
+"""The files whose text decides what a primitive becomes; ``functions.py`` itself is hashed by Triton, but for its defaults."""
+
+
+def compute_stamp() -> str:
+    """Hash of the lowerings' text and of the numbers of the address map and the context page that they put into kernels."""
+    digest = hashlib.sha256()
+    for path in LOWERING_FILES:
+        digest.update(path.read_text(encoding="utf-8").encode())
+    digest.update(LITERAL.sub(r"\1\3", STAMPED_FILE.read_text(encoding="utf-8")).encode())
+    for module in (address_map, context_layout):
+        numbers = {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, int)}
+        digest.update(repr(sorted(numbers.items())).encode())
+    return digest.hexdigest()[:16]
+
+
+def stamps_in(source: str) -> set[str]:
+    """The different stamps that a source text carries."""
+    return {match.group(2) for match in LITERAL.finditer(source)}
+
+
+def restamp(source: str, stamp: str) -> str:
+    """The source text with every literal replaced by ``stamp``."""
+    return LITERAL.sub(rf"\g<1>{stamp}\g<3>", source)
+
+
+def main() -> int:
+    """Command line: 0 if the literals are current (or were rewritten), 1 if ``--check`` finds them stale."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the literals are stale")
+    check_only = parser.parse_args().check
+    source = STAMPED_FILE.read_text(encoding="utf-8")
+    stamp = compute_stamp()
+    if stamps_in(source) == {stamp}:
+        print(f"{STAMPED_FILE.name} carries the current stamp, {stamp}")
+        return 0
+    if check_only:
+        print(f"{STAMPED_FILE.name} carries {sorted(stamps_in(source))}, the lowerings have {stamp}; run this without --check")
+        return 1
+    STAMPED_FILE.write_text(restamp(source, stamp), encoding="utf-8")
+    print(f"{STAMPED_FILE.name} now carries {stamp}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,258 @@
+"""The one table of device primitives: operands and their types, who calls, memory order, effect and allowed choices.
+
+Everything that must agree between targets is a row here: the argument checks and their messages, the symbol under which
+the simulator sees a primitive, and the documentation. How a row is lowered is in ``cuda.py``, ``hip.py`` and ``sim.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Kind(Enum):
+    """What an operand may be; the text is what an error message says is allowed."""
+
+    POINTER = "a scalar pointer"
+    POINTERS = "a pointer or a tensor of pointers"
+    RANK = "an integer (a Python int, a constexpr, or a scalar of any integer type)"
+    RANKS = "an integer or a tensor of integers (a Python int, a constexpr, or any integer type)"
+    COUNT = "an integer (a Python int, a constexpr, or a scalar of any integer type)"
+    WORD = "an integer that fits the word the pointer points to"
+    VALUE = "a scalar of the type the pointer points to, or one that converts to it"
+    ANY = "a pointer, a tensor, a scalar, a block pointer or a tensor descriptor"
+    TOKEN = "the token that a wait returned"
+
+
+class Caller(Enum):
+    """Who calls a primitive together: each thread for itself, or all threads of the block."""
+
+    THREAD = "thread"
+    WARP = "warp"
+    BLOCK = "block"
+    ANY = "any"
+
+
+class Result(Enum):
+    """What a primitive returns."""
+
+    NONE = "nothing"
+    INT32 = "int32"
+    TOKEN = "token (int32)"
+    ELEMENT = "the type the pointer points to"
+    SAME = "the type of the first operand"
+    CONSTEXPR = "constexpr"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One run-time operand: its public name, what it may be, and the element types a pointer may have (empty: any)."""
+
+    name: str
+    kind: Kind
+    elements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One compile-time parameter: public name, the key in the simulator's symbol, allowed values, and why others are refused."""
+
+    name: str
+    key: str
+    allowed: tuple[str | int, ...]
+    refused: Mapping[str | int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One row of the table.
+
+    ``pure`` says that the value depends on nothing that a store can change, so the compiler may merge, move or delete it.
+    """
+
+    name: str
+    doc: str
+    caller: Caller
+    order: str
+    effect: str
+    operands: tuple[Operand, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    result: Result = Result.NONE
+    pure: bool = False
+
+
+WORDS = ("int32", "uint32", "int64", "uint64")
+"""Types of a signal word."""
+
+SCALARS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "fp16", "bf16", "fp32", "fp64")
+"""Types that a thread loads or stores in one piece."""
+
+_SCOPES = ("cta", "gpu", "sys")
+_SCOPE = Choice("scope", "scope", _SCOPES)
+_NO_RELEASE = {
+    "release": "it reads, so it has nothing to release",
+    "acq_rel": "it reads, so it has nothing to release",
+}
+_NO_ACQUIRE = {
+    "acquire": "it writes, so it has nothing to acquire",
+    "acq_rel": "it writes, so it has nothing to acquire",
+}
+_LOAD_SEMANTIC = Choice("semantic", "sem", ("relaxed", "acquire"), _NO_RELEASE)
+_STORE_SEMANTIC = Choice("semantic", "sem", ("relaxed", "release"), _NO_ACQUIRE)
+_ATOMIC_SEMANTIC = Choice("semantic", "sem", ("relaxed", "acquire", "release", "acq_rel"))
+
+_ROWS = (
+    Primitive(
+        name="rank",
+        doc="Rank of the calling process in the world.",
+        caller=Caller.ANY,
+        order="none",
+        effect="none",
+        choices=(Choice("axis", "axis", (-1, 0)),),
+        result=Result.INT32,
+        pure=True,
+    ),
+    Primitive(
+        name="num_ranks",
+        doc="Number of ranks in the world.",
+        caller=Caller.ANY,
+        order="none",
+        effect="none",
+        choices=(Choice("axis", "axis", (-1, 0)),),
+        result=Result.INT32,
+        pure=True,
+    ),
+    Primitive(
+        name="symm_at",
+        doc="The same symmetric object on another rank.",
+        caller=Caller.ANY,
+        order="none",
+        effect="none",
+        operands=(Operand("ptr", Kind.POINTERS), Operand("rank", Kind.RANKS)),
+        result=Result.SAME,
+        pure=True,
+    ),
+    Primitive(
+        name="wait",
+        doc="Blocks until each of n consecutive words compares as asked.",
+        caller=Caller.BLOCK,
+        order="acquire at scope, then a block barrier",
+        effect="reads the words",
+        operands=(Operand("barrierPtrs", Kind.POINTER, WORDS), Operand("numBarriers", Kind.COUNT), Operand("waitValue", Kind.WORD)),
+        choices=(_SCOPE, _LOAD_SEMANTIC, Choice("cmp", "cmp", ("eq", "ne", "gt", "ge", "lt", "le"))),
+        result=Result.TOKEN,
+    ),
+    Primitive(
+        name="consume_token",
+        doc="The value, made to depend on the wait that returned the token.",
+        caller=Caller.ANY,
+        order="data dependence",
+        effect="none",
+        operands=(Operand("value", Kind.ANY), Operand("token", Kind.TOKEN)),
+        result=Result.SAME,
+    ),
+    Primitive(
+        name="notify",
+        doc="Sets or adds to a signal word of a rank, after all earlier stores of the block.",
+        caller=Caller.BLOCK,
+        order="a block barrier, then release at the scope that comm_scope needs",
+        effect="writes the word",
+        operands=(Operand("ptr", Kind.POINTER, WORDS), Operand("rank", Kind.RANK), Operand("signal", Kind.WORD)),
+        choices=(Choice("sig_op", "op", ("set", "add")), Choice("comm_scope", "scope", ("gpu", "intra_node", "inter_node"))),
+    ),
+    Primitive(
+        name="ld",
+        doc="Loads one scalar with a memory order.",
+        caller=Caller.THREAD,
+        order="relaxed or acquire at scope",
+        effect="reads",
+        operands=(Operand("ptr", Kind.POINTER, SCALARS),),
+        choices=(_SCOPE, _LOAD_SEMANTIC),
+        result=Result.ELEMENT,
+    ),
+    Primitive(
+        name="st",
+        doc="Stores one scalar with a memory order.",
+        caller=Caller.THREAD,
+        order="relaxed or release at scope",
+        effect="writes",
+        operands=(Operand("ptr", Kind.POINTER, SCALARS), Operand("val", Kind.VALUE)),
+        choices=(_SCOPE, _STORE_SEMANTIC),
+    ),
+    Primitive(
+        name="atomic_add",
+        doc="Adds to a word and returns what was there.",
+        caller=Caller.THREAD,
+        order="as given, at scope",
+        effect="reads and writes",
+        operands=(Operand("ptr", Kind.POINTER, WORDS), Operand("val", Kind.WORD)),
+        choices=(_SCOPE, _ATOMIC_SEMANTIC),
+        result=Result.ELEMENT,
+    ),
+    Primitive(
+        name="atomic_cas",
+        doc="Replaces a word if it holds the compare value, and returns what was there.",
+        caller=Caller.THREAD,
+        order="as given, at scope",
+        effect="reads and writes",
+        operands=(Operand("ptr", Kind.POINTER, WORDS), Operand("cmp_val", Kind.WORD), Operand("target_val", Kind.WORD)),
+        choices=(_SCOPE, _ATOMIC_SEMANTIC),
+        result=Result.ELEMENT,
+    ),
+    Primitive(
+        name="tid",
+        doc="Index of the calling thread in its block.",
+        caller=Caller.THREAD,
+        order="none",
+        effect="none",
+        choices=(Choice("axis", "axis", (0, 1, 2)),),
+        result=Result.INT32,
+        pure=True,
+    ),
+    Primitive(
+        name="fence",
+        doc="Orders the calling thread's memory accesses before it with those after it.",
+        caller=Caller.THREAD,
+        order="acquire and release at scope",
+        effect="orders",
+        choices=(_SCOPE,),
+    ),
+    Primitive(
+        name="syncthreads",
+        doc="Barrier of the block's threads.",
+        caller=Caller.BLOCK,
+        order="acquire and release among the block's threads",
+        effect="orders",
+    ),
+    Primitive(
+        name="num_warps",
+        doc="Number of warps of the block.",
+        caller=Caller.ANY,
+        order="none",
+        effect="none",
+        result=Result.CONSTEXPR,
+        pure=True,
+    ),
+    Primitive(
+        name="threads_per_warp",
+        doc="Threads of a warp: 32 on NVIDIA, 64 on AMD's data-centre GPUs.",
+        caller=Caller.ANY,
+        order="none",
+        effect="none",
+        result=Result.CONSTEXPR,
+        pure=True,
+    ),
+    Primitive(
+        name="num_threads",
+        doc="Threads of the block: num_warps * threads_per_warp.",
+        caller=Caller.ANY,
+        order="none",
+        effect="none",
+        result=Result.CONSTEXPR,
+        pure=True,
+    ),
+)
+
+PRIMITIVES: Mapping[str, Primitive] = {row.name: row for row in _ROWS}
+"""Every device primitive by name."""

@@ -1,0 +1,48 @@
+"""The words of the context page: what a kernel can read about its process at one constant address.
+
+The page lies in slot 0 of the address map, at ``CONTEXT``, in every process. The host writes it when the world is made and
+kernels only read it, except for the debug record. Offsets are in bytes; they are part of every compiled kernel, so a word
+never moves: new words go at the end of their group, and a change here changes the stamp of the lowerings.
+"""
+
+from __future__ import annotations
+
+from triton_dist.runtime.address_map import CONTEXT
+
+RANK = 0x00
+"""int32: rank of this process in the world."""
+
+NUM_RANKS = 0x04
+"""int32: number of ranks in the world."""
+
+LOCAL_RANK = 0x08
+"""int32: rank among the processes of this host."""
+
+LOCAL_NUM_RANKS = 0x0C
+"""int32: number of ranks on this host."""
+
+PEER_MASK = 0x10
+"""Two uint64: bit r of the pair is set when rank r's heap is mapped here."""
+
+NVSHMEM_DELTA = 0x20
+"""int64: distance in bytes from our heap to the address under which NVSHMEM registered it; 0 when it is not used."""
+
+WAIT_BOUND = 0x28
+"""uint64: failed polls after which a wait gives up and writes the debug record; 0 means never."""
+
+ABORT = 0x30
+"""int32: non-zero makes every bounded wait fall through."""
+
+DEBUG_RECORD = 0x100
+"""Start of the record that the first wait past its bound fills: who waited, where, for what, and what it saw."""
+
+TEAM_TABLE = 0x400
+"""Start of the table of teams, one record a team: start, stride, size, this process's rank in it (int32 each)."""
+
+PAGE_BYTES = 2 << 20
+"""Bytes of the page: the smallest unit that a CUDA device maps."""
+
+
+def word_address(offset: int) -> int:
+    """Address of the word at byte ``offset`` of the context page, the same in every process."""
+    return CONTEXT + offset

@@ -1,0 +1,109 @@
+"""Symmetric tensors: the same allocation, at the same offset, on every rank."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import InvalidArgumentError
+from .world import current_world, require_world
+
+if TYPE_CHECKING:
+    from ..sim.context import RankContext
+
+_ASSIGNMENT = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?::[^=]+)?=(?!=)")
+_PACKAGE = __name__.split(".")[0]
+
+
+def symm_empty(
+    shape: int | Sequence[int], dtype: torch.dtype = torch.float32, *, name: str | None = None, group: object = None
+) -> torch.Tensor:
+    """Allocate a symmetric tensor; the contents are unspecified.
+
+    Collective: every rank of ``group`` (a ``torch.distributed`` group; default all ranks) calls it with the same shape and
+    dtype, in the same order as its other symmetric allocations, and waits for the others.
+
+    name: what error reports call it; by default the variable on the caller's line that the result is assigned to.
+    Raises AllocationMismatchError, HeapFullError, AddressInUseError, NotInitializedError.
+    """
+    return _allocate("symm_empty", shape, dtype, name, group, zero=False)
+
+
+def symm_zeros(
+    shape: int | Sequence[int], dtype: torch.dtype = torch.float32, *, name: str | None = None, group: object = None
+) -> torch.Tensor:
+    """Allocate a symmetric tensor of zeros, as ``symm_empty``; when it returns, the memory of every rank is zero."""
+    return _allocate("symm_zeros", shape, dtype, name, group, zero=True)
+
+
+def symm_full(
+    shape: int | Sequence[int], value: float, dtype: torch.dtype = torch.float32, *, name: str | None = None, group: object = None
+) -> torch.Tensor:
+    """Allocate a symmetric tensor and fill this rank's part with ``value`` on the current stream.
+
+    A peer that reads it needs a barrier first, unlike with ``symm_zeros``.
+    """
+    return _allocate("symm_full", shape, dtype, name, group, zero=False).fill_(value)
+
+
+def symm_peer(tensor: torch.Tensor, rank: int) -> torch.Tensor:
+    """A tensor over the same elements in world rank ``rank``'s memory; ``tensor`` may be any view of a symmetric tensor.
+
+    Reading and writing it moves data between the ranks, in stream order of the caller; nothing orders it with the peer's work.
+    Raises NotSymmetricError, UnreachablePeerError, UseAfterFreeError.
+    """
+    return require_world("symm_peer").simulation.heap.peer(tensor, rank)
+
+
+def symm_free(tensor: torch.Tensor) -> None:
+    """Free a symmetric tensor (or the one that ``tensor`` is a view of) on all its ranks.
+
+    Collective, like the allocation. Does not wait for the device: synchronize first if a kernel may still use it. Tensors that
+    nothing refers to any more on any rank are freed without it.
+    """
+    context = require_world("symm_free")
+    context.simulation.heap.free(context, tensor)
+
+
+def is_symmetric(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` lies in symmetric memory of the present world that has not been freed."""
+    context = current_world()
+    if context is None:
+        return False
+    from ..sim.heap import address_of
+
+    block = context.simulation.heap.lookup(address_of(tensor))
+    return block is not None and not block.freed
+
+
+def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: str | None, group: object, *, zero: bool) -> torch.Tensor:
+    context = require_world(what)
+    if not isinstance(dtype, torch.dtype):
+        raise InvalidArgumentError(f"{what}: dtype={dtype!r} must be a torch dtype such as torch.float32")
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    ranks = _world_ranks(what, context, group)
+    return context.simulation.heap.allocate(context, ranks, sizes, dtype, name or _assigned_name(), zero=zero)
+
+
+def _world_ranks(what: str, context: RankContext, group: object) -> tuple[int, ...]:
+    if group is None:
+        return tuple(range(context.world_size))
+    import torch.distributed as dist
+
+    if not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def _assigned_name() -> str | None:
+    """The variable that the statement outside this package assigns to, from its source line."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    match = _ASSIGNMENT.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
+    return match.group(1) if match else None

@@ -1,0 +1,134 @@
+"""The memory beneath the simulated symmetric heaps: mapped once a process, at the addresses of the constant map."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+from dataclasses import dataclass, field
+
+from ..errors import AddressInUseError, HeapFullError
+from ..runtime.address_map import GUARD_BYTES, MAX_WORLD_SIZE, STRIDE, heap_base
+
+PAGE = mmap.PAGESIZE
+ALIGNMENT = max(PAGE, 4096)
+"""Allocations start at multiples of this many bytes, so that freeing one gives exactly its own pages back (and zeroes them)."""
+
+GAP = 512
+"""At least this many bytes after each allocation belong to none, so that running past one's end never lands in the next one."""
+
+# Linux numbers that Python's mmap module does not have.
+_MAP_NORESERVE = 0x4000
+_MAP_FIXED_NOREPLACE = 0x100000
+_MADV_DONTNEED = 4
+
+_mapped: dict[int, int] = {}
+"""Bytes mapped for each rank's heap, from heap_base(rank) + GUARD_BYTES on. They stay mapped until the process ends:
+a tensor that outlives its simulation must stay readable."""
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return libc
+
+
+def data_base(rank: int) -> int:
+    """Address of offset 0 of ``rank``'s heap, just after the unmapped guard."""
+    return heap_base(rank) + GUARD_BYTES
+
+
+def ensure_mapped(rank: int, nbytes: int) -> None:
+    """Map at least ``nbytes`` of ``rank``'s heap. Raises AddressInUseError if something else lies there.
+
+    Pages are zero and take no memory until they are written.
+    """
+    if not 0 <= rank < MAX_WORLD_SIZE:
+        raise HeapFullError(f"rank {rank} has no heap: the address map has room for {MAX_WORLD_SIZE} ranks")
+    nbytes = -(-nbytes // PAGE) * PAGE
+    if nbytes > STRIDE - GUARD_BYTES:
+        raise HeapFullError(f"a heap of {nbytes} bytes does not fit into a rank's slot of {STRIDE} bytes; ask for a smaller heap_size")
+    have = _mapped.get(rank, 0)
+    if nbytes <= have:
+        return
+    libc = _libc()
+    address, size = data_base(rank) + have, nbytes - have
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
+    got = libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    failed = ctypes.get_errno() if got == ctypes.c_void_p(-1).value else 0
+    if not failed and got != address:
+        # A kernel older than 4.17 takes the address as a hint only.
+        libc.munmap(got, size)
+        failed = errno.EEXIST
+    if failed == errno.EEXIST:
+        raise AddressInUseError(
+            f"rank {rank}'s symmetric heap needs addresses {address:#x} to {address + size:#x}, but {_who_holds(address, address + size)} "
+            "is there; start the simulation before whatever maps it, or in a fresh process"
+        )
+    if failed:
+        raise HeapFullError(f"can't map {size} bytes for rank {rank}'s symmetric heap: {os.strerror(failed)}; ask for a smaller heap_size")
+    _mapped[rank] = nbytes
+
+
+def _who_holds(lo: int, hi: int) -> str:
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for line in maps:
+            fields = line.split(maxsplit=5)
+            start, end = (int(bound, 16) for bound in fields[0].split("-"))
+            if start < hi and end > lo:
+                name = fields[5].strip() if len(fields) > 5 else "an anonymous mapping"
+                return f"{name} ({fields[0]})"
+    return "something else"
+
+
+def release_pages(rank: int, offset: int, nbytes: int) -> None:
+    """Give the memory of whole pages back to the system; they read as zero afterwards."""
+    if nbytes:
+        _libc().madvise(data_base(rank) + offset, nbytes, _MADV_DONTNEED)
+
+
+@dataclass
+class OffsetAllocator:
+    """First-fit allocation of heap offsets, the same for all ranks and for all simulations of this process."""
+
+    _starts: list[int] = field(default_factory=lambda: [0])
+    _ends: list[int] = field(default_factory=lambda: [STRIDE])
+
+    @staticmethod
+    def padded(nbytes: int) -> int:
+        """Bytes that an allocation of ``nbytes`` takes from the heap."""
+        return -(-(max(nbytes, 1) + GAP) // ALIGNMENT) * ALIGNMENT
+
+    def allocate(self, nbytes: int, limit: int) -> int:
+        """The lowest free offset with room for ``nbytes`` below ``limit``. Raises HeapFullError."""
+        size = self.padded(nbytes)
+        for at, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
+            if start + size <= min(end, limit):
+                self._starts[at] = start + size
+                if start + size == end:
+                    del self._starts[at], self._ends[at]
+                return start
+        free = sum(max(0, min(end, limit) - start) for start, end in zip(self._starts, self._ends, strict=True))
+        raise HeapFullError(
+            f"no room for {nbytes} bytes in the symmetric heap of {limit} bytes a rank ({free} bytes are free, in pieces); free tensors, "
+            "or pass a larger heap_size to simulate or in TRITON_DIST_HEAP_SIZE"
+        )
+
+    def free(self, offset: int, nbytes: int) -> None:
+        """Give the offsets of an allocation back."""
+        start, end = offset, offset + self.padded(nbytes)
+        at = bisect.bisect_left(self._starts, start)
+        if at < len(self._starts) and self._starts[at] == end:
+            end = self._ends[at]
+            del self._starts[at], self._ends[at]
+        if at > 0 and self._ends[at - 1] == start:
+            self._ends[at - 1] = end
+        else:
+            self._starts.insert(at, start)
+            self._ends.insert(at, end)

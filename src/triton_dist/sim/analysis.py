@@ -1,0 +1,227 @@
+"""What is known about a function's values before code is generated: who uses them, along which axes they vary, where pointers come from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .ir import Block, Operation
+from .types import Type
+
+_ELEMENTWISE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "tt.ptr_to_int", "tt.fp_to_fp", "tt.precise_", "tt.clampf")
+_MASK_OPERAND = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+_SAME_POINTER = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "tt.reshape", "tt.trans")
+_VARYING_SOURCES = ("td.tid", "td.atomic_add", "td.atomic_cas")
+
+
+@dataclass
+class FunctionFacts:
+    """Facts about the values of one function, by their names.
+
+    defined_by: the op that makes a value.
+    types: a value's type.
+    axes: dimensions along which a tensor may vary; along the others its array has size 1.
+    origin: the function argument that a pointer was computed from, where that is one only.
+    deferred: sums and conjunctions that are never computed, since all users take their terms.
+    varying: scalars that differ from thread to thread.
+    """
+
+    defined_by: dict[str, Operation] = field(default_factory=dict)
+    types: dict[str, Type] = field(default_factory=dict)
+    users: dict[str, list[tuple[Operation, int]]] = field(default_factory=lambda: defaultdict(list))
+    axes: dict[str, frozenset[int]] = field(default_factory=dict)
+    origin: dict[str, str | None] = field(default_factory=dict)
+    deferred: set[str] = field(default_factory=set)
+    varying: set[str] = field(default_factory=set)
+
+
+def walk(blocks: list[Block]) -> Iterator[Operation]:
+    """All ops of a region, outer before inner."""
+    for block in blocks:
+        for operation in block.operations:
+            yield operation
+            for region in operation.regions:
+                yield from walk(region)
+
+
+def analyse(function: Operation) -> FunctionFacts:
+    """Facts about a ``tt.func``."""
+    facts = FunctionFacts()
+    body = function.regions[0]
+    _collect_types(body, facts)
+    operations = list(walk(body))
+    for operation in operations:
+        for name, kind in zip(operation.results, operation.result_types, strict=True):
+            facts.types[name] = kind
+            facts.defined_by[name] = operation
+        for position, name in enumerate(operation.operands):
+            facts.users[name].append((operation, position))
+    for operation in operations:
+        for name, kind in zip(operation.results, operation.result_types, strict=True):
+            if kind.shape is not None:
+                facts.axes[name] = _axes(operation, kind, facts)
+    _find_origins(function, operations, facts)
+    for operation in operations:
+        if operation.name == "arith.addi" and _can_defer(operation, facts, _used_as_offset, 2):
+            facts.deferred.add(operation.results[0])
+        elif operation.name == "arith.andi" and operation.result_types[0].element == "i1" and _can_defer(operation, facts, _used_as_mask, 1):
+            facts.deferred.add(operation.results[0])
+    return facts
+
+
+def _collect_types(blocks: list[Block], facts: FunctionFacts) -> None:
+    for block in blocks:
+        for name, kind in block.arguments:
+            facts.types[name] = kind
+            if kind.shape is not None:
+                facts.axes[name] = frozenset(range(len(kind.shape)))
+        for operation in block.operations:
+            for region in operation.regions:
+                _collect_types(region, facts)
+
+
+def _axes(operation: Operation, kind: Type, facts: FunctionFacts) -> frozenset[int]:
+    name = operation.name
+    every = frozenset(axis for axis, size in enumerate(kind.shape or ()) if size > 1)
+    if name == "tt.splat" or name == "arith.constant":
+        return every if "[" in str(operation.attributes.get("value", "")) else frozenset()
+    operands = [facts.axes.get(operand, frozenset()) for operand in operation.operands]
+    if name == "tt.expand_dims":
+        inserted = int(operation.attributes["axis"])  # type: ignore[call-overload]
+        return frozenset(axis + (axis >= inserted) for axis in operands[0])
+    if name == "tt.broadcast" or name.startswith(_ELEMENTWISE):
+        return frozenset().union(*operands)
+    return every
+
+
+def _used_as_offset(operation: Operation, position: int) -> bool:
+    return operation.name == "tt.addptr" and position == 1
+
+
+def _used_as_mask(operation: Operation, position: int) -> bool:
+    return _MASK_OPERAND.get(operation.name) == position and bool(operation.operand_types[0].shape)
+
+
+def _can_defer(operation: Operation, facts: FunctionFacts, final_use, min_axes: int) -> bool:
+    """Whether every user of a sum (a conjunction) takes it as terms, directly or through another such sum."""
+    result = operation.results[0]
+    if result in facts.deferred:
+        return True
+    if operation.result_types[0].shape is None or len(facts.axes.get(result, ())) < min_axes or not facts.users[result]:
+        return False
+    for user, position in facts.users[result]:
+        if final_use(user, position):
+            continue
+        if user.name != operation.name or user.result_types[0].shape is None or not _can_defer(user, facts, final_use, min_axes):
+            return False
+    return True
+
+
+def _find_origins(function: Operation, operations: list[Operation], facts: FunctionFacts) -> None:
+    """Optimistic fixed point: a loop-carried pointer keeps the origin of its initial value unless the loop gives it another one."""
+    origin = facts.origin
+    for name, kind in function.regions[0][0].arguments:
+        if kind.is_pointer and kind.shape is None:
+            origin[name] = name
+    for _ in range(8):
+        before = dict(origin)
+        for operation in operations:
+            _origin_of(operation, facts)
+        if before == origin:
+            return
+    origin.clear()
+
+
+def _merge(facts: FunctionFacts, target: str, sources: list[str]) -> None:
+    if not facts.types[target].is_pointer:
+        return
+    known = {facts.origin[source] for source in sources if source in facts.origin}
+    if known:
+        facts.origin[target] = known.pop() if len(known) == 1 else None
+
+
+def _origin_of(operation: Operation, facts: FunctionFacts) -> None:
+    name = operation.name
+    if name in _SAME_POINTER or (name == "tt.extern_elementwise" and operation.attributes.get("symbol") == "td.consume_token"):
+        _merge(facts, operation.results[0], operation.operands[:1])
+    elif name == "arith.select":
+        _merge(facts, operation.results[0], operation.operands[1:])
+    elif name == "scf.for":
+        body = operation.regions[0][0]
+        _merge_loop(facts, operation.results, [argument for argument, _ in body.arguments[1:]], operation.operands[3:], _yielded(body))
+    elif name == "scf.while":
+        before, after = operation.regions[0][0], operation.regions[1][0]
+        forwarded = before.operations[-1].operands[1:]
+        for argument, first, again in zip(before.arguments, operation.operands, _yielded(after), strict=True):
+            _merge(facts, argument[0], [first, again])
+        for argument, source in zip(after.arguments, forwarded, strict=True):
+            _merge(facts, argument[0], [source])
+        for result, source in zip(operation.results, forwarded, strict=True):
+            _merge(facts, result, [source])
+    elif name == "scf.if" and operation.results:
+        for position, result in enumerate(operation.results):
+            _merge(facts, result, [_yielded(region[0])[position] for region in operation.regions])
+    else:
+        for result in operation.results:
+            if facts.types[result].is_pointer:
+                facts.origin[result] = None
+
+
+def _merge_loop(facts: FunctionFacts, results: list[str], arguments: list[str], initial: list[str], yielded: list[str]) -> None:
+    for result, argument, first, again in zip(results, arguments, initial, yielded, strict=True):
+        _merge(facts, argument, [first, again])
+        _merge(facts, result, [argument])
+
+
+def _yielded(block: Block) -> list[str]:
+    return block.operations[-1].operands
+
+
+def find_varying(function: Operation, facts: FunctionFacts) -> None:
+    """Mark the scalars that differ from thread to thread: what comes from ``tid`` and from per-thread atomics, and what that reaches."""
+    changed = True
+    while changed:
+        size = len(facts.varying)
+        _spread(function.regions[0], facts)
+        changed = len(facts.varying) != size
+
+
+def _spread(blocks: list[Block], facts: FunctionFacts) -> None:
+    varying = facts.varying
+    for block in blocks:
+        for operation in block.operations:
+            name = operation.name
+            symbol = str(operation.attributes.get("symbol", "")).partition(";")[0]
+            tainted = any(operand in varying for operand in operation.operands)
+            if name == "scf.for":
+                body = operation.regions[0][0]
+                arguments = [argument for argument, _ in body.arguments]
+                if any(operand in varying for operand in operation.operands[:3]):
+                    varying.update(arguments + operation.results)
+                for argument, *sources in zip(arguments[1:], operation.operands[3:], _yielded(body), operation.results, strict=True):
+                    if varying.intersection([argument, *sources]):
+                        varying.update([argument, sources[2]])
+            elif name == "scf.while":
+                _spread_while(operation, varying)
+            elif name == "scf.if":
+                for position, result in enumerate(operation.results):
+                    if operation.operands[0] in varying or any(_yielded(region[0])[position] in varying for region in operation.regions):
+                        varying.add(result)
+            elif symbol in _VARYING_SOURCES or (tainted and name not in ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")):
+                varying.update(result for result in operation.results if facts.types[result].shape is None)
+            for region in operation.regions:
+                _spread(region, facts)
+
+
+def _spread_while(operation: Operation, varying: set[str]) -> None:
+    before, after = operation.regions[0][0], operation.regions[1][0]
+    condition, *forwarded = before.operations[-1].operands
+    if condition in varying:
+        varying.update([name for name, _ in before.arguments + after.arguments] + operation.results)
+    for (argument, _), first, again in zip(before.arguments, operation.operands, _yielded(after), strict=True):
+        if first in varying or again in varying:
+            varying.add(argument)
+    for (argument, _), result, source in zip(after.arguments, operation.results, forwarded, strict=True):
+        if source in varying:
+            varying.update([argument, result])

@@ -1,0 +1,262 @@
+"""Op tree -> Python source: one generator function for each ``tt.func``, one line or so for each op.
+
+A value of the IR is a Python local. Uniform integers and booleans are Python's own, uniform floats numpy scalars, tiles numpy arrays in
+which a dimension along which nothing varies may have size 1 (a value that is the same everywhere is a numpy scalar). The function yields
+wherever another program may need to run; see ``machine`` for what it yields. Handlers of single ops are in ``emit_*``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import UnsupportedOperationError
+from .analysis import FunctionFacts, analyse, find_varying
+from .ir import UNKNOWN, Block, Location, Operation
+from .ops import arith, debug, descriptor, matrix, primitives, reduce
+from .ops import memory as memory_ops
+from .pointers import add_offsets, full
+from .types import Type
+
+Handler = Callable[["FunctionEmitter", Operation], None]
+
+HANDLERS: dict[str, Handler] = {}
+"""What to emit for an op, by its name; filled by the ``emit_*`` modules."""
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the handler of the named ops."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class ModuleEmitter:
+    """The Python source of a whole module, with the source location of every line."""
+
+    def __init__(self, module: Operation, threads: int) -> None:
+        self.threads = threads
+        self.lines: list[str] = []
+        self.locations: list[Location] = []
+        self.functions = {str(op.attributes["sym_name"]): op for op in module.regions[0][0].operations if op.name == "tt.func"}
+        self.names = {symbol: f"f{number}_{re.sub(r'[^0-9A-Za-z_]', '_', symbol)}" for number, symbol in enumerate(self.functions)}
+        self.namespace: dict[str, object] = {
+            "np": np,
+            "arith": arith,
+            "debug": debug,
+            "descriptor": descriptor,
+            "matrix": matrix,
+            "memory": memory_ops,
+            "primitives": primitives,
+            "reduce": reduce,
+            "add_offsets": add_offsets,
+            "full": full,
+        }
+        self._counter = 0
+        self._location_ids: dict[Location, int] = {}
+        self.location_table: list[Location] = []
+        for symbol, function in self.functions.items():
+            FunctionEmitter(self, function).emit_function(self.names[symbol])
+
+    @property
+    def entry(self) -> str:
+        """Python name of the kernel."""
+        for symbol, function in self.functions.items():
+            if function.attributes.get("sym_visibility") == "public":
+                return self.names[symbol]
+        raise UnsupportedOperationError("the module has no public function")
+
+    def fresh(self, prefix: str) -> str:
+        self._counter += 1
+        return f"{prefix}{self._counter}"
+
+    def constant(self, value: object, prefix: str = "k") -> str:
+        """Name of a module-level constant."""
+        name = self.fresh(prefix)
+        self.namespace[name] = value
+        return name
+
+    def dtype(self, dtype: np.dtype) -> str:
+        """Name under which the generated code finds a dtype."""
+        name = f"D_{dtype.name}"
+        self.namespace[name] = dtype
+        return name
+
+    def scalar_type(self, dtype: np.dtype) -> str:
+        """Name of the numpy scalar type of a dtype."""
+        name = f"S_{dtype.name}"
+        self.namespace[name] = dtype.type
+        return name
+
+    def location_id(self, location: Location) -> int:
+        """Number by which the run time can name a source line."""
+        number = self._location_ids.get(location)
+        if number is None:
+            number = self._location_ids[location] = len(self.location_table)
+            self.location_table.append(location)
+        return number
+
+
+class FunctionEmitter:
+    """Emits one ``tt.func``."""
+
+    def __init__(self, module: ModuleEmitter, function: Operation) -> None:
+        self.module = module
+        self.function = function
+        self.facts: FunctionFacts = analyse(function)
+        find_varying(function, self.facts)
+        self.names: dict[str, str] = {}
+        self.types: dict[str, Type] = {}
+        self.indent = 0
+        self.location = UNKNOWN
+        self.blocks: dict[str, Block] = {block.label: block for block in function.regions[0]}
+        self.vector = False
+        """Inside a combine function: scalars of the IR are arrays."""
+        self.mask: str | None = None
+        """Name of the mask of active threads, inside control flow that differs from thread to thread."""
+        self.origins: dict[str, str] = {}
+
+    # ------------------------------------------------------------------ output
+
+    def line(self, text: str) -> None:
+        self.module.lines.append("    " * self.indent + text)
+        self.module.locations.append(self.location)
+
+    def fail(self, why: str) -> UnsupportedOperationError:
+        return UnsupportedOperationError(f"{self.location}: {why}")
+
+    # ------------------------------------------------------------------ values
+
+    def define(self, name: str, kind: Type | None = None) -> str:
+        """A fresh Python name for a value of the IR."""
+        kind = kind or self.facts.types[name]
+        if kind.shape is None and (self.vector or name in self.facts.varying):
+            kind = Type((1,) if self.vector else (self.module.threads,), kind.element, kind.pointee)
+        python = self.module.fresh("v")
+        self.names[name] = python
+        self.types[name] = kind
+        return python
+
+    def alias(self, name: str, python: str) -> None:
+        """Let a value of the IR be an existing Python name."""
+        self.define(name)
+        self.names[name] = python
+
+    def value(self, name: str) -> str:
+        return self.names[name]
+
+    def kind(self, name: str) -> Type:
+        """The type of a value as it is represented here: thread-varying and combined scalars are tensors."""
+        return self.types[name]
+
+    def is_tensor(self, operation: Operation) -> bool:
+        """Whether an op works on arrays rather than on Python scalars."""
+        return any(self.kind(name).shape is not None for name in operation.operands)
+
+    def array(self, name: str) -> str:
+        """A value as a numpy array or numpy scalar, also where it is a Python scalar."""
+        python, kind = self.names[name], self.types[name]
+        if kind.is_pointer:
+            return f"full({python})"
+        if kind.shape is None and not kind.is_float:
+            return f"{self.module.scalar_type(kind.dtype)}({python})"
+        return python
+
+    def arrays(self, operation: Operation) -> list[str]:
+        return [self.array(name) for name in operation.operands]
+
+    def values(self, operation: Operation) -> list[str]:
+        return [self.names[name] for name in operation.operands]
+
+    def assign(self, operation: Operation, expression: str) -> None:
+        """``result = expression``."""
+        self.line(f"{self.define(operation.results[0])} = {expression}")
+
+    def assign_scalar(self, operation: Operation, expression: str) -> None:
+        """As ``assign``, from an expression that gives a numpy scalar: integers and booleans become Python's."""
+        kind = operation.result_types[0]
+        result = self.define(operation.results[0])
+        if self.types[operation.results[0]].shape is not None or kind.is_float:
+            self.line(f"{result} = {expression}")
+        elif kind.element == "i1":
+            self.line(f"{result} = bool({expression})")
+        else:
+            self.line(f"{result} = ({expression}).item()")
+
+    def terms(self, name: str, kind: str) -> list[str]:
+        """The arrays whose sum ("arith.addi") or conjunction ("arith.andi") a value is."""
+        operation = self.facts.defined_by.get(name)
+        if operation is not None and operation.name == kind and name in self.facts.deferred:
+            return [term for operand in operation.operands for term in self.terms(operand, kind)]
+        return [self.array(name)]
+
+    def masks(self, name: str | None) -> str:
+        """Source of the tuple of masks of a load or store."""
+        if name is None:
+            return "()"
+        return "(" + "".join(f"{term}, " for term in self.terms(name, "arith.andi")) + ")"
+
+    def origin(self, name: str) -> str:
+        """Python name of the allocation that a pointer came from, or ``None``."""
+        source = self.facts.origin.get(name)
+        return self.origins.get(source, "None") if source else "None"
+
+    def location_number(self) -> int:
+        return self.module.location_id(self.location)
+
+    # ------------------------------------------------------------------ structure
+
+    def emit_function(self, python_name: str) -> None:
+        entry = self.function.regions[0][0]
+        self.location = self.function.location
+        parameters = "".join(f", {self.define(name)}" for name, _ in entry.arguments)
+        self.line(f"def {python_name}(C{parameters}):")
+        self.indent += 1
+        for name, kind in entry.arguments:
+            if kind.is_pointer and kind.shape is None:
+                self.origins[name] = self.module.fresh("o")
+                self.line(f"{self.origins[name]} = C.memory.find({self.names[name]})")
+        self.emit_block(entry)
+        self.line("if 0: yield")
+        self.indent -= 1
+
+    def emit_block(self, block: Block) -> None:
+        for operation in block.operations:
+            self.emit_operation(operation)
+
+    def emit_operation(self, operation: Operation) -> None:
+        if operation.location.line:
+            self.location = operation.location
+        if operation.results and operation.results[0] in self.facts.deferred:
+            return
+        handler = HANDLERS.get(operation.name)
+        if handler is None:
+            raise self.fail(
+                f"the simulator does not implement {operation.name!r}; use another op here, or report the kernel so that it can be added"
+            )
+        handler(self, operation)
+
+
+def generate(module: Operation, name: str, threads: int) -> tuple[Callable, list[Location], list[Location], str]:
+    """Compile a module.
+
+    name: of the kernel, for tracebacks.
+    threads: threads of a block, the size of a thread-varying scalar.
+    Returns (generator function, source location of each generated line, table of locations by number, file name of the code).
+    Raises UnsupportedOperationError, with the source line, for an op that the simulator has no meaning for.
+    """
+    from . import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
+
+    emitter = ModuleEmitter(module, threads)
+    filename = f"<simulated {name}>"
+    source = "\n".join(emitter.lines)
+    exec(compile(source, filename, "exec"), emitter.namespace)  # noqa: S102  (the source is our own)
+    function = emitter.namespace[emitter.entry]
+    function.source = source  # type: ignore[attr-defined]
+    return function, emitter.locations, emitter.location_table, filename  # type: ignore[return-value]

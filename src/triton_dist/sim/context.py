@@ -1,0 +1,83 @@
+"""Who runs in this thread: the simulated rank whose host function it is, and how that function waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .host import HostScheduler
+    from .machine import Machine
+    from .simulate import Simulation
+
+_local = threading.local()
+
+
+class RankContext:
+    """One simulated rank as its own host thread sees it.
+
+    rank, world_size: place in the world, as ``torch.distributed`` would say.
+    node, local_rank, local_world_size: place on the pretended hosts (``simulate(num_nodes=...)``).
+    machine: the GPUs of all ranks; ``stream`` is the id of this rank's current stream there.
+    simulation: what all ranks of one ``simulate`` call share.
+    shmem_initialized: what ``utils.is_shmem_initialized`` answers.
+    """
+
+    def __init__(self, rank: int, world_size: int, num_nodes: int, simulation: Simulation, scheduler: HostScheduler) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.num_nodes = num_nodes
+        self.local_world_size = world_size // num_nodes
+        self.node, self.local_rank = divmod(rank, self.local_world_size)
+        self.simulation = simulation
+        self.machine: Machine = simulation.machine
+        self.stream = 0
+        self.shmem_initialized = False
+        self.ended = False
+        self._scheduler = scheduler
+        self._kept: list[tuple[Any, Any]] = []
+
+    def block(self, what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
+        """Let other ranks and the machine run until ``ready()`` is true.
+
+        what: what is waited for, for the deadlock report; a function is called only when that report is written.
+        ready: cheap and without side effects; called from the scheduler's thread, many times.
+        """
+        self._scheduler.block(self, what, ready)
+
+    def poll(self, what: str) -> None:
+        """Let the machine move once: called by functions that a program asks again and again (``Stream.query``)."""
+        self._scheduler.poll(self, what)
+
+    def busy(self, stream: int | None = None) -> bool:
+        """Whether work that was queued on ``stream`` (default: any stream of this rank) has not finished."""
+        return self.machine.busy(self.rank, stream)
+
+    def synchronize(self, stream: int | None = None, why: str | Callable[[], str] = "synchronize()") -> None:
+        """Wait until the work queued on ``stream`` (default: on every stream of this rank) has finished."""
+        if not self.machine.busy(self.rank, stream):
+            return
+
+        def what() -> str:
+            where = "all its streams" if stream is None else f"stream {stream}"
+            return f"{why if isinstance(why, str) else why()} waits for {where}"
+
+        self.block(what, lambda: not self.machine.busy(self.rank, stream))
+
+    def submit(self, work: Any, *, stream: int | None = None, keep: Any = None) -> Any:
+        """Queue ``work`` on ``stream`` (default: the current one); ``keep`` stays referenced until it has run."""
+        if keep is not None:
+            self._kept = [(queued, kept) for queued, kept in self._kept if not queued.done]
+            self._kept.append((work, keep))
+        return self.machine.submit(self.rank, self.stream if stream is None else stream, work)
+
+
+def current() -> RankContext | None:
+    """The rank whose host function runs in this thread; None outside ``simulate``."""
+    return getattr(_local, "context", None)
+
+
+def set_current(context: RankContext | None) -> None:
+    """Bind this thread to a rank; only the host scheduler calls it."""
+    _local.context = context

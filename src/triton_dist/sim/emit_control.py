@@ -1,0 +1,237 @@
+"""Handlers of control flow: loops, conditions, calls, and the same under a condition that differs from thread to thread."""
+
+from __future__ import annotations
+
+from .codegen import FunctionEmitter, handles
+from .ir import Block, Operation
+
+
+def _assign_all(emitter: FunctionEmitter, targets: list[str], sources: list[str]) -> None:
+    if targets:
+        emitter.line(f"{', '.join(targets)} = {', '.join(sources)}")
+
+
+def _carried(emitter: FunctionEmitter, targets: list[str], sources: list[str]) -> list[str]:
+    """Sources as the targets represent them: a uniform value becomes a numpy scalar where the target varies from thread to thread."""
+    return [
+        emitter.array(source) if emitter.kind(target).shape is not None and emitter.kind(source).shape is None else emitter.value(source)
+        for target, source in zip(targets, sources, strict=True)
+    ]
+
+
+def _yields(block: Block) -> list[str]:
+    return block.operations[-1].operands
+
+
+@handles("scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return")
+def _terminator(emitter: FunctionEmitter, operation: Operation) -> None:
+    """The enclosing op reads the operands."""
+
+
+@handles("tt.return")
+def _return(emitter: FunctionEmitter, operation: Operation) -> None:
+    values = emitter.values(operation)
+    emitter.line(f"return {values[0] if len(values) == 1 else '(' + ', '.join(values) + ')' if values else ''}".rstrip())
+
+
+@handles("tt.call")
+def _call(emitter: FunctionEmitter, operation: Operation) -> None:
+    callee = str(operation.attributes["callee"]).removeprefix("@").strip('"')
+    if emitter.vector:
+        raise emitter.fail("a call of a function that is not inlined stands in a combine function")
+    if any(name in emitter.facts.varying for name in operation.operands):
+        raise emitter.fail("a value that differs from thread to thread is passed to a function that is not inlined; inline it (drop noinline)")
+    arguments = "".join(f", {value}" for value in emitter.values(operation))
+    results = ", ".join(emitter.define(name) for name in operation.results)
+    emitter.line(f"{results + ' = ' if results else ''}yield from {emitter.module.names[callee]}(C{arguments})")
+
+
+@handles("cf.cond_br")
+def _conditional_branch(emitter: FunctionEmitter, operation: Operation) -> None:
+    """Early returns make an acyclic graph of blocks: emit each successor in its branch."""
+    if operation.operands[0] in emitter.facts.varying:
+        raise emitter.fail("a return that only some threads take; use if/else around the rest instead")
+    sizes = operation.attributes["operandSegmentSizes"]
+    _, first, _ = sizes  # type: ignore[misc]
+    passed = operation.operands[1:]
+    location = emitter.location
+    for head, label, arguments in (
+        (f"if {emitter.value(operation.operands[0])}:", operation.successors[0], passed[:first]),
+        ("else:", operation.successors[1], passed[first:]),
+    ):
+        emitter.location = location
+        emitter.line(head)
+        emitter.indent += 1
+        _enter(emitter, label, arguments)
+        emitter.indent -= 1
+
+
+@handles("cf.br")
+def _branch(emitter: FunctionEmitter, operation: Operation) -> None:
+    _enter(emitter, operation.successors[0], operation.operands)
+
+
+def _enter(emitter: FunctionEmitter, label: str, arguments: list[str]) -> None:
+    if emitter.indent > 60:
+        raise emitter.fail("too many nested returns")
+    label = label.partition("(")[0]
+    block = emitter.blocks[label]
+    sources = [emitter.value(name) for name in arguments]
+    _assign_all(emitter, [emitter.define(name) for name, _ in block.arguments], sources)
+    emitter.emit_block(block)
+
+
+@handles("scf.for")
+def _for(emitter: FunctionEmitter, operation: Operation) -> None:
+    lower, upper, step, *initial = operation.operands
+    body = operation.regions[0][0]
+    names = [name for name, _ in body.arguments]
+    if any(name in emitter.facts.varying for name in (lower, upper, step)):
+        _divergent_for(emitter, operation)
+        return
+    index = emitter.define(names[0])
+    carried = [emitter.define(name) for name in names[1:]]
+    _assign_all(emitter, carried, _carried(emitter, names[1:], initial))
+    bounds = ", ".join(emitter.value(name) for name in (lower, upper, step))
+    if emitter.kind(lower).shape is not None:
+        raise emitter.fail("a loop whose bounds are elements of a tile stands in a combine function")
+    if operation.attributes.get("unsignedCmp"):
+        bits = (1 << emitter.facts.types[lower].bits) - 1
+        bounds = ", ".join(f"{emitter.value(name)} & {bits}" for name in (lower, upper, step))
+    emitter.line(f"for {index} in range({bounds}):")
+    emitter.indent += 1
+    emitter.emit_block(body)
+    _assign_all(emitter, carried, _carried(emitter, names[1:], _yields(body)))
+    emitter.line("pass")
+    emitter.indent -= 1
+    _assign_all(emitter, [emitter.define(name) for name in operation.results], carried)
+
+
+@handles("scf.while")
+def _while(emitter: FunctionEmitter, operation: Operation) -> None:
+    before, after = operation.regions[0][0], operation.regions[1][0]
+    condition, *forwarded = _yields(before)
+    if condition in emitter.facts.varying:
+        _divergent_while(emitter, operation)
+        return
+    if emitter.vector:
+        raise emitter.fail("a while loop stands in a combine function")
+    names = [name for name, _ in before.arguments]
+    carried = [emitter.define(name) for name in names]
+    _assign_all(emitter, carried, _carried(emitter, names, operation.operands))
+    emitter.line("while True:")
+    emitter.indent += 1
+    emitter.emit_block(before)
+    results = [emitter.define(name) for name in operation.results]
+    emitter.line(f"if not {emitter.value(condition)}:")
+    emitter.indent += 1
+    _assign_all(emitter, results, _carried(emitter, operation.results, forwarded))
+    emitter.line("break")
+    emitter.indent -= 1
+    inner = [name for name, _ in after.arguments]
+    _assign_all(emitter, [emitter.define(name) for name in inner], _carried(emitter, inner, forwarded))
+    emitter.emit_block(after)
+    again = _carried(emitter, names, _yields(after))
+    _yield_back_edge(emitter, names, carried, again)
+    _assign_all(emitter, carried, again)
+    emitter.indent -= 1
+
+
+def _yield_back_edge(emitter: FunctionEmitter, names: list[str], carried: list[str], again: list[str]) -> None:
+    """A loop that comes round with the same values spins: it is run again only when memory has changed."""
+    emitter.module.namespace.setdefault("SPIN", _spin())
+    tests = [
+        f"{old} is {new}" if emitter.kind(name).shape is not None else f"{old} == {new}"
+        for name, old, new in zip(names, carried, again, strict=True)
+    ]
+    emitter.line(f"yield {'SPIN if ' + ' and '.join(tests) + ' else None' if tests else 'SPIN'}")
+
+
+def _spin() -> object:
+    from .requests import SPIN
+
+    return SPIN
+
+
+@handles("scf.if")
+def _if(emitter: FunctionEmitter, operation: Operation) -> None:
+    condition = operation.operands[0]
+    if emitter.vector:
+        _vector_if(emitter, operation)
+        return
+    if condition in emitter.facts.varying:
+        _divergent_if(emitter, operation)
+        return
+    results = [emitter.define(name) for name in operation.results]
+    location = emitter.location
+    for head, region in zip((f"if {emitter.value(condition)}:", "else:"), operation.regions, strict=False):
+        if not region or not region[0].operations:
+            continue
+        emitter.location = location
+        emitter.line(head)
+        emitter.indent += 1
+        emitter.emit_block(region[0])
+        _assign_all(emitter, results, _carried(emitter, operation.results, _yields(region[0])))
+        emitter.line("pass")
+        emitter.indent -= 1
+
+
+def _vector_if(emitter: FunctionEmitter, operation: Operation) -> None:
+    """Inside a combine function both sides are computed and the results picked element by element."""
+    for region in operation.regions:
+        if region and region[0].operations:
+            emitter.emit_block(region[0])
+    condition = emitter.value(operation.operands[0])
+    for position, name in enumerate(operation.results):
+        sides = [emitter.array(_yields(region[0])[position]) for region in operation.regions]
+        emitter.line(f"{emitter.define(name)} = np.where({condition}, {sides[0]}, {sides[1]})")
+
+
+# ---------------------------------------------------------------------- control flow that differs from thread to thread
+
+
+def _side(emitter: FunctionEmitter, blocks: list[Block], parameters: list[str]) -> str:
+    """Emit a region as a generator function ``(mask, *parameters)`` that returns what the region yields, as arrays."""
+    name = emitter.module.fresh("side")
+    outer = emitter.mask
+    mask = emitter.mask = emitter.module.fresh("m")
+    emitter.line(f"def {name}({', '.join([mask, *(emitter.define(parameter) for parameter in parameters)])}):")
+    emitter.indent += 1
+    results = ""
+    if blocks and blocks[0].operations:
+        emitter.emit_block(blocks[0])
+        results = "".join(f"{emitter.array(operand)}, " for operand in _yields(blocks[0]))
+    emitter.line(f"return ({results})")
+    emitter.line("if 0: yield")
+    emitter.indent -= 1
+    emitter.mask = outer
+    return name
+
+
+def _divergent_if(emitter: FunctionEmitter, operation: Operation) -> None:
+    sides = [_side(emitter, region, []) for region in operation.regions]
+    sides += [_side(emitter, [], [])] * (2 - len(sides))
+    condition = emitter.value(operation.operands[0])
+    call = f"yield from primitives.divergent_if(C, {emitter.mask or 'None'}, {condition}, {sides[0]}, {sides[1]})"
+    results = "".join(f"{emitter.define(name)}, " for name in operation.results)
+    emitter.line(f"{results}= {call}" if results else call)
+
+
+def _divergent_while(emitter: FunctionEmitter, operation: Operation) -> None:
+    before, after = operation.regions[0], operation.regions[1]
+    test = _side(emitter, before, [name for name, _ in before[0].arguments])
+    body = _side(emitter, after, [name for name, _ in after[0].arguments])
+    initial = "".join(f"{emitter.array(name)}, " for name in operation.operands)
+    call = f"yield from primitives.divergent_while(C, {emitter.mask or 'None'}, ({initial}), {test}, {body})"
+    results = "".join(f"{emitter.define(name)}, " for name in operation.results)
+    emitter.line(f"{results}= {call}" if results else call)
+
+
+def _divergent_for(emitter: FunctionEmitter, operation: Operation) -> None:
+    lower, upper, step, *initial = operation.operands
+    body = _side(emitter, operation.regions[0], [name for name, _ in operation.regions[0][0].arguments])
+    bounds = ", ".join(emitter.array(name) for name in (lower, upper, step))
+    values = "".join(f"{emitter.array(name)}, " for name in initial)
+    call = f"yield from primitives.divergent_for(C, {emitter.mask or 'None'}, {bounds}, ({values}), {body})"
+    results = "".join(f"{emitter.define(name)}, " for name in operation.results)
+    emitter.line(f"{results}= {call}" if results else call)

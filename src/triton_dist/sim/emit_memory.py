@@ -1,0 +1,203 @@
+"""Handlers of loads, stores, atomics, descriptors, prints and assertions."""
+
+from __future__ import annotations
+
+from .codegen import FunctionEmitter, handles
+from .emit_shape import _forbid_varying
+from .ir import Operation
+
+
+def _segments(operation: Operation, count: int) -> list[str | None]:
+    """Operands by position, None for those that are left out."""
+    sizes = operation.attributes.get("operandSegmentSizes")
+    operands = iter(operation.operands)
+    if sizes is None:
+        return (list(operation.operands) + [None] * count)[:count]
+    return [next(operands) if size else None for size in sizes]  # type: ignore[union-attr]
+
+
+@handles("tt.load")
+def _load(emitter: FunctionEmitter, operation: Operation) -> None:
+    pointer, mask, other = _segments(operation, 3)
+    kind = operation.result_types[0]
+    dtype = emitter.module.dtype(kind.dtype)
+    origin = emitter.origin(pointer)  # type: ignore[arg-type]
+    if kind.shape is not None:
+        fallback = emitter.array(other) if other else "None"
+        call = f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, {fallback}, {dtype}, {kind.shape}, {origin})"  # type: ignore[arg-type]
+        emitter.assign(operation, call)
+        return
+    if pointer in emitter.facts.varying:
+        arguments = ", ".join([emitter.array(pointer), emitter.array(mask) if mask else "True", dtype, emitter.mask or "None"])
+        emitter.assign(operation, f"primitives.load_each(C, {arguments})")
+        return
+    call = f"memory.load_scalar(C, {emitter.value(pointer)}, {dtype}, {origin})"  # type: ignore[arg-type]
+    plain = "" if kind.is_float else ".item()"
+    if mask is None:
+        emitter.assign(operation, call + plain)
+    else:
+        fallback = emitter.value(other) if other else f"{dtype}.type(0)" if kind.is_float else "0"
+        emitter.assign(operation, f"{call}{plain} if {emitter.value(mask)} else {fallback}")
+
+
+@handles("tt.store")
+def _store(emitter: FunctionEmitter, operation: Operation) -> None:
+    pointer, value, mask = (list(operation.operands) + [None])[:3]  # type: ignore[list-item]
+    kind = operation.operand_types[1]
+    dtype = emitter.module.dtype(kind.dtype)
+    origin = emitter.origin(pointer)
+    if kind.shape is not None:
+        _no_divergence(emitter, operation)
+        arguments = f"{emitter.value(pointer)}, {emitter.array(value)}, {emitter.masks(mask)}, {dtype}, {kind.shape}, {origin}"
+        emitter.line(f"memory.store(C, {arguments})")
+        return
+    where = emitter.location_number()
+    if emitter.mask is not None or any(operand in emitter.facts.varying for operand in operation.operands):
+        on = emitter.array(mask) if mask else "True"
+        arguments = f"{emitter.array(pointer)}, {emitter.array(value)}, {on}, {dtype}, {emitter.mask or 'None'}, {where}"
+        emitter.line(f"primitives.store_first(C, {arguments})")
+        return
+    guard = f"if {emitter.value(mask)}: " if mask else ""
+    emitter.line(f"{guard}memory.store_scalar(C, {emitter.value(pointer)}, {emitter.value(value)}, {dtype}, {origin}, {where})")
+
+
+def _no_divergence(emitter: FunctionEmitter, operation: Operation) -> None:
+    if emitter.mask is not None:
+        raise emitter.fail(f"{operation.name} of a tile stands where only some threads of the block may come; all threads have to reach it")
+
+
+@handles("tt.atomic_rmw")
+def _atomic(emitter: FunctionEmitter, operation: Operation) -> None:
+    _no_divergence(emitter, operation)
+    pointer, value, mask = (list(operation.operands) + [None])[:3]  # type: ignore[list-item]
+    kind = operation.result_types[0]
+    dtype = emitter.module.dtype(kind.dtype)
+    what = operation.attributes["atomic_rmw_op"]
+    where = emitter.location_number()
+    origin = emitter.origin(pointer)
+    emitter.line("yield")
+    if kind.shape is not None:
+        used = bool(emitter.facts.users[operation.results[0]])
+        arguments = f"{what}, {emitter.value(pointer)}, {emitter.array(value)}, {emitter.masks(mask)}, {dtype}, {kind.shape}"
+        emitter.assign(operation, f"memory.atomic(C, {arguments}, {origin}, {used}, {where})")
+        return
+    _forbid_varying(emitter, operation)
+    arguments = f"{what}, {emitter.value(pointer)}, {emitter.value(value)}, {emitter.value(mask) if mask else True}, {dtype}"
+    emitter.assign_scalar(operation, f"memory.atomic_scalar(C, {arguments}, {origin}, {where})")
+
+
+@handles("tt.atomic_cas")
+def _compare_and_swap(emitter: FunctionEmitter, operation: Operation) -> None:
+    _no_divergence(emitter, operation)
+    pointer, expected, value = operation.operands
+    kind = operation.result_types[0]
+    dtype = emitter.module.dtype(kind.dtype)
+    where = emitter.location_number()
+    origin = emitter.origin(pointer)
+    emitter.line("yield")
+    if kind.shape is not None:
+        arguments = f"{emitter.value(pointer)}, {emitter.array(expected)}, {emitter.array(value)}, {dtype}, {kind.shape}, {origin}, {where}"
+        emitter.assign(operation, f"memory.compare_and_swap(C, {arguments})")
+        return
+    _forbid_varying(emitter, operation)
+    arguments = f"{emitter.value(pointer)}, {emitter.value(expected)}, {emitter.value(value)}, {dtype}, {origin}, {where}"
+    emitter.assign_scalar(operation, f"memory.compare_and_swap_scalar(C, {arguments})")
+
+
+@handles("tt.atomic_poll")
+def _atomic_poll(emitter: FunctionEmitter, operation: Operation) -> None:
+    """Triton 3.9: wait until a word has a value, or until a time-out; gives whether it had."""
+    pointer, expected, *rest = operation.operands
+    kind = operation.operand_types[1]
+    dtype = emitter.module.dtype(kind.dtype)
+    timeout = emitter.value(rest[0]) if rest else "None"
+    arguments = f"{emitter.value(pointer)}, {emitter.value(expected)}, {timeout}, {dtype}"
+    emitter.assign_scalar(operation, f"yield from primitives.atomic_poll(C, {arguments})")
+
+
+# ---------------------------------------------------------------------- descriptors
+
+
+@handles("tt.make_tensor_descriptor")
+def _make_descriptor(emitter: FunctionEmitter, operation: Operation) -> None:
+    kind = operation.result_types[0]
+    rank = len(kind.shape)  # type: ignore[arg-type]
+    base, *sizes = operation.operands
+    shape = "".join(f"{emitter.value(name)}, " for name in sizes[:rank])
+    strides = "".join(f"{emitter.value(name)}, " for name in sizes[rank : 2 * rank])
+    from .types import element_dtype
+
+    dtype = emitter.module.dtype(element_dtype(kind.pointee))
+    nan = operation.attributes.get("padding") == 2
+    is_unsigned = kind.pointee.startswith("ui")
+    arguments = f"{emitter.value(base)}, ({shape}), ({strides}), {kind.shape}, {dtype}, {nan}, {emitter.origin(base)}, {is_unsigned}"
+    emitter.assign(operation, f"descriptor.Descriptor({arguments})")
+
+
+def _index(emitter: FunctionEmitter, names: list[str]) -> str:
+    return "(" + "".join(f"{emitter.value(name)}, " for name in names) + ")"
+
+
+@handles("tt.descriptor_load")
+def _descriptor_load(emitter: FunctionEmitter, operation: Operation) -> None:
+    source, *index = operation.operands
+    shape = operation.result_types[0].shape
+    emitter.assign(operation, f"descriptor.load(C, {emitter.value(source)}, {_index(emitter, index)}, {shape})")
+
+
+@handles("tt.descriptor_store")
+def _descriptor_store(emitter: FunctionEmitter, operation: Operation) -> None:
+    _no_divergence(emitter, operation)
+    target, value, *index = operation.operands
+    emitter.line(f"descriptor.store(C, {emitter.value(target)}, {_index(emitter, index)}, {emitter.array(value)})")
+
+
+@handles("tt.descriptor_reduce")
+def _descriptor_reduce(emitter: FunctionEmitter, operation: Operation) -> None:
+    _no_divergence(emitter, operation)
+    target, value, *index = operation.operands
+    kind = operation.attributes["kind"]
+    emitter.line("yield")
+    emitter.line(f"descriptor.reduce(C, {emitter.value(target)}, {_index(emitter, index)}, {emitter.array(value)}, {kind})")
+
+
+@handles("tt.descriptor_gather")
+def _descriptor_gather(emitter: FunctionEmitter, operation: Operation) -> None:
+    source, rows, column = operation.operands
+    shape = operation.result_types[0].shape
+    emitter.assign(operation, f"descriptor.gather(C, {emitter.value(source)}, {emitter.array(rows)}, {emitter.value(column)}, {shape})")
+
+
+@handles("tt.descriptor_scatter")
+def _descriptor_scatter(emitter: FunctionEmitter, operation: Operation) -> None:
+    _no_divergence(emitter, operation)
+    target, rows, column, value = operation.operands
+    position = next(i for i, kind in enumerate(operation.operand_types) if kind.shape is not None and len(kind.shape) == 2 and i > 0)
+    value = operation.operands[position]
+    rows, column = (name for i, name in enumerate(operation.operands) if i not in (0, position))
+    shape = operation.operand_types[position].shape
+    arguments = f"{emitter.value(target)}, {emitter.array(rows)}, {emitter.value(column)}, {emitter.array(value)}, {shape}"
+    emitter.line(f"descriptor.scatter(C, {arguments})")
+
+
+# ---------------------------------------------------------------------- debugging
+
+
+@handles("tt.assert")
+def _assert(emitter: FunctionEmitter, operation: Operation) -> None:
+    message = operation.attributes.get("message", "")
+    emitter.line(f"debug.check(C, {emitter.value(operation.operands[0])}, {message!r})")
+
+
+@handles("llvm.intr.assume")
+def _assume(emitter: FunctionEmitter, operation: Operation) -> None:
+    emitter.line(f"debug.check(C, {emitter.value(operation.operands[0])}, 'tl.assume does not hold')")
+
+
+@handles("tt.print")
+def _print(emitter: FunctionEmitter, operation: Operation) -> None:
+    attributes = operation.attributes
+    values = "".join(f"{emitter.array(name)}, " for name in operation.operands)
+    shapes = "".join(f"{kind.shape}, " for kind in operation.operand_types)
+    signed = attributes.get("isSigned", [])
+    emitter.line(f"debug.show(C, {attributes.get('prefix', '')!r}, {bool(attributes.get('hex'))}, ({values}), ({shapes}), {signed})")

@@ -1,0 +1,249 @@
+"""The symmetric heap of a simulation: collective allocation, tensors over it, and when memory may be used again.
+
+An allocation has the same offset in every rank's heap. Its memory is reused only when no tensor of any rank refers to it any
+more, in this simulation or after it; until then it stays readable even if it was freed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import (
+    AllocationMismatchError,
+    InvalidArgumentError,
+    NotSymmetricError,
+    TritonDistError,
+    UnreachablePeerError,
+    UseAfterFreeError,
+)
+from ..runtime.address_map import GUARD_BYTES, STRIDE, rank_of
+from .address_space import OffsetAllocator, data_base, ensure_mapped, release_pages
+from .context import RankContext
+
+DEFAULT_HEAP_SIZE = 1 << 30
+"""Bytes of each rank's heap unless ``simulate(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
+
+_POISON_LIMIT = 4 << 20
+"""``symm_empty`` fills allocations up to this many bytes with 0xFF (NaN, or -1), so that using them unwritten is noticed."""
+
+_offsets = OffsetAllocator()
+_dead_buffers: deque[Block] = deque()
+"""One entry for each buffer that the garbage collector took. A finalizer may run anywhere, so it only appends here."""
+
+
+class Block:
+    """One symmetric allocation: the same ``offset`` in the heaps of all ``ranks``.
+
+    freed: ``symm_free`` was called, or the last tensor is gone; kernels may not touch it any more.
+    """
+
+    def __init__(self, offset: int, nbytes: int, ranks: Sequence[int], name: str) -> None:
+        self.offset = offset
+        self.nbytes = nbytes
+        self.ranks = tuple(ranks)
+        self.name = name
+        self.freed = False
+        self.references = 0
+
+    def buffer(self, rank: int) -> Any:
+        """A ctypes buffer over this block on ``rank``, which keeps the memory from being used again while it lives."""
+        buffer = (ctypes.c_ubyte * max(self.nbytes, 1)).from_address(data_base(rank) + self.offset)
+        self.references += 1
+        weakref.finalize(buffer, _dead_buffers.append, self).atexit = False
+        return buffer
+
+
+def collect_dead_blocks() -> list[Block]:
+    """Give the offsets of blocks to which nothing refers any more back; returns those blocks."""
+    dead = []
+    while _dead_buffers:
+        block = _dead_buffers.popleft()
+        block.references -= 1
+        if not block.references:
+            for rank in block.ranks:
+                release_pages(rank, block.offset, OffsetAllocator.padded(block.nbytes))
+            _offsets.free(block.offset, block.nbytes)
+            dead.append(block)
+    return dead
+
+
+class SymmetricHeap:
+    """The symmetric allocations of one simulation. Its methods are called by the ranks' host functions."""
+
+    def __init__(self, machine: Any, heap_size: int) -> None:
+        self.heap_size = heap_size
+        self._machine = machine
+        self._blocks: list[Block] = []
+        self._registered: dict[Block, list[Any]] = {}
+        self._rendezvous = _Rendezvous()
+        self._unnamed = 0
+        collect_dead_blocks()
+
+    def allocate(
+        self, context: RankContext, ranks: Sequence[int], shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
+    ) -> torch.Tensor:
+        """Allocate the same tensor on every rank of ``ranks``; every one of them must call. Returns this rank's tensor.
+
+        zero: fill with zeros; otherwise the contents are unspecified.
+        Raises AllocationMismatchError, naming two ranks, if they ask for different things, and HeapFullError.
+        """
+        shape = tuple(int(size) for size in shape)
+        if any(size < 0 for size in shape):
+            raise InvalidArgumentError(f"shape {shape} has a negative size")
+        request = (shape, dtype, zero)
+        asked = f"{_dtype_name(dtype)}{list(shape)}" + (" of zeros" if zero else "")
+        count = 1
+        for size in shape:
+            count *= size
+        nbytes = count * dtype.itemsize
+
+        def create() -> dict[int, Any]:
+            block = self.new_block(ranks, nbytes, name, dtype.itemsize, zero)
+            return {rank: block.buffer(rank) for rank in ranks}
+
+        buffers = self._rendezvous.meet(context, ranks, "allocation", request, asked, create)
+        flat = torch.frombuffer(buffers.pop(context.rank), dtype=torch.uint8)[:nbytes]
+        return flat.view(dtype).view(shape)
+
+    def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool) -> Block:
+        """Take ``nbytes`` at one offset of the heaps of ``ranks``; not collective. The caller makes its ``buffer``s at once.
+
+        name: None for the next of symm0, symm1, ... ``itemsize``: bytes of the elements that reports count in.
+        """
+        self._forget(collect_dead_blocks())
+        if name is None:
+            name, self._unnamed = f"symm{self._unnamed}", self._unnamed + 1
+        block = Block(_offsets.allocate(nbytes, self.heap_size), nbytes, ranks, name)
+        for rank in ranks:
+            ensure_mapped(rank, block.offset + OffsetAllocator.padded(nbytes))
+            # New and given-back pages are zero.
+            if not zero and nbytes <= _POISON_LIMIT:
+                ctypes.memset(data_base(rank) + block.offset, 0xFF, nbytes)
+        memory = self._machine.memory
+        self._registered[block] = [
+            memory.register_range(data_base(rank) + block.offset, nbytes, name=name, rank=rank, symmetric=True, itemsize=itemsize)
+            for rank in ranks
+        ]
+        bisect.insort(self._blocks, block, key=lambda item: item.offset)
+        return block
+
+    def free(self, context: RankContext, tensor: torch.Tensor) -> None:
+        """Free the allocation that ``tensor`` lies in, on all ranks that have it; every one of them must call.
+
+        Kernels that touch it afterwards raise UseAfterFreeError. Waits for nothing on the device.
+        """
+        block = self.find(tensor, "symm_free")
+        if block.freed:
+            raise UseAfterFreeError(f"symm_free: {block.name!r} was freed before")
+        self._rendezvous.meet(context, block.ranks, "free", block, f"symm_free({block.name!r})", lambda: self._forget([block]))
+
+    def _forget(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            block.freed = True
+            for allocation in self._registered.pop(block, ()):
+                self._machine.memory.unregister(allocation)
+            if block in self._blocks and not block.references:
+                self._blocks.remove(block)
+
+    def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
+        """The same view of the same allocation in the heap of world rank ``rank``."""
+        block = self.find(tensor, "symm_peer")
+        if block.freed:
+            raise UseAfterFreeError(f"symm_peer: {block.name!r} was freed before")
+        if rank not in block.ranks:
+            raise UnreachablePeerError(f"symm_peer: {block.name!r} exists on ranks {list(block.ranks)}, not on rank {rank}")
+        start = address_of(tensor) % STRIDE - GUARD_BYTES - block.offset
+        if start % tensor.element_size():
+            raise InvalidArgumentError(f"symm_peer: a {tensor.dtype} view can't start at byte {start} of {block.name!r}")
+        whole = torch.frombuffer(block.buffer(rank), dtype=torch.uint8)[: block.nbytes // tensor.element_size() * tensor.element_size()]
+        return whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), start // tensor.element_size())
+
+    def find(self, tensor: torch.Tensor, what: str) -> Block:
+        """The block that ``tensor`` lies in, freed or not. Raises NotSymmetricError."""
+        block = self.lookup(address_of(tensor))
+        if block is None:
+            raise NotSymmetricError(
+                f"{what} needs a symmetric tensor, but a tensor of shape {list(tensor.shape)} is in ordinary memory; "
+                "allocate it by triton_dist.symm_empty or symm_zeros"
+            )
+        return block
+
+    def lookup(self, address: int) -> Block | None:
+        """The block that holds ``address`` in some rank's heap, or None."""
+        owner = rank_of(address)
+        if owner is None:
+            return None
+        offset = address - data_base(owner)
+        at = bisect.bisect_right(self._blocks, offset, key=lambda item: item.offset) - 1
+        if at < 0:
+            return None
+        block = self._blocks[at]
+        return block if offset < block.offset + max(block.nbytes, 1) and owner in block.ranks else None
+
+
+class _Rendezvous:
+    """Where the ranks' heap calls meet: the n-th call of each rank belongs to the n-th of the others in the same set of ranks."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._meetings: dict[tuple, _HeapCall] = {}
+
+    def meet(self, context: RankContext, ranks: Sequence[int], kind: str, request: Any, asked: str, act: Any) -> Any:
+        """Block until every rank of ``ranks`` made the same call, let the last one ``act()``, and return what it returned."""
+        ranks = tuple(ranks)
+        number = self._counts.get((context.rank, ranks), 0)
+        self._counts[context.rank, ranks] = number + 1
+        call = self._meetings.setdefault((number, ranks), _HeapCall(context.rank, kind, request, asked))
+        if (kind, request) != (call.kind, call.request):
+            raise AllocationMismatchError(
+                f"symmetric {kind} number {number}: rank {context.rank} asked for {asked}, but rank {call.first} asked for {call.asked}; "
+                "all ranks must make the same symmetric allocations and frees in the same order"
+            )
+        call.arrived.add(context.rank)
+        if len(call.arrived) == len(ranks):
+            del self._meetings[number, ranks]
+            try:
+                call.result = act()
+            except TritonDistError as error:
+                call.error = error
+            call.done = True
+        else:
+
+            def what() -> str:
+                missing = [rank for rank in ranks if rank not in call.arrived]
+                return f"symmetric {kind} of {asked}: waits for ranks {missing}"
+
+            context.block(what, lambda: call.done)
+        if call.error is not None:
+            raise type(call.error)(*call.error.args)
+        return call.result
+
+
+class _HeapCall:
+    """One collective call of the heap while its ranks arrive; the first rank's request is what the others must ask for."""
+
+    def __init__(self, first: int, kind: str, request: Any, asked: str) -> None:
+        self.first = first
+        self.kind = kind
+        self.request = request
+        self.asked = asked
+        self.arrived: set[int] = set()
+        self.done = False
+        self.result: Any = None
+        self.error: TritonDistError | None = None
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Address of a tensor's first element, also of a tensor without elements (whose ``data_ptr()`` is 0)."""
+    return tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,73 @@
+"""A compiled kernel: generated code with its map back to source lines."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from types import TracebackType
+
+from .codegen import generate
+from .ir import UNKNOWN, Location, parse_module
+
+_HIDDEN = (f"{os.sep}triton{os.sep}language{os.sep}", f"{os.sep}triton_dist{os.sep}language{os.sep}", f"{os.sep}triton_dist{os.sep}primitives{os.sep}")
+"""Files whose lines are not the user's: reports name the line that calls them."""
+
+_KEPT = 512
+_lock = threading.Lock()
+_kernels: OrderedDict[tuple[bytes, int], Kernel] = OrderedDict()
+
+
+class Kernel:
+    """Generated code of one compiled kernel.
+
+    function: generator function ``(program, *values)``; its source is in ``function.source``.
+    name: of the kernel; threads: of a block.
+    """
+
+    def __init__(self, text: bytes, name: str, threads: int) -> None:
+        module = parse_module(text.decode(), _HIDDEN)
+        self.name = name
+        self.threads = threads
+        self.function, self._lines, self.table, self._filename = generate(module, name, threads)
+
+    def location(self, number: int) -> Location:
+        """Source line by the number that generated code passes to the run time; -1 is unknown."""
+        return self.table[number] if 0 <= number < len(self.table) else UNKNOWN
+
+    def _at(self, line: int) -> Location:
+        return self._lines[line - 1] if 0 < line <= len(self._lines) else UNKNOWN
+
+    def location_of(self, generator: Generator | None) -> Location:
+        """Source line where a suspended program stands."""
+        found = UNKNOWN
+        while generator is not None:
+            frame = getattr(generator, "gi_frame", None)
+            if frame is not None and frame.f_code.co_filename == self._filename:
+                found = self._at(frame.f_lineno)
+            generator = getattr(generator, "gi_yieldfrom", None)
+        return found
+
+    def location_of_error(self, traceback: TracebackType | None) -> Location:
+        """Source line at which an exception left the generated code."""
+        found = UNKNOWN
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename == self._filename:
+                found = self._at(traceback.tb_lineno)
+            traceback = traceback.tb_next
+        return found
+
+
+def load_kernel(text: bytes, name: str, threads: int) -> Kernel:
+    """The kernel for a module in generic form; generated once for each text."""
+    key = (text, threads)
+    with _lock:
+        kernel = _kernels.get(key)
+        if kernel is None:
+            kernel = _kernels[key] = Kernel(text, name, threads)
+            while len(_kernels) > _KEPT:
+                _kernels.popitem(last=False)
+        else:
+            _kernels.move_to_end(key)
+        return kernel

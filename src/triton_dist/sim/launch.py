@@ -1,0 +1,164 @@
+"""From Triton's launcher call to a launch that the machine can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from ..errors import InvalidArgumentError
+from . import context
+from .kernel import Kernel, load_kernel
+from .machine import Machine
+from .memory import to_numpy_dtype
+from .ops.descriptor import Descriptor
+from .types import DTYPES
+from .work import Work
+
+_FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "f32": "f32", "f64": "f64", "fp8e5": "f8E5M2", "fp8e4nv": "f8E4M3FN"}
+
+
+class KernelLaunch(Work):
+    """A launched grid.
+
+    values: the kernel's arguments as the generated code takes them. kept: objects that must live until the launch has run.
+    """
+
+    def __init__(self, kernel: Kernel, grid: tuple[int, int, int], values: list, kept: tuple) -> None:
+        super().__init__(f"kernel {kernel.name} with grid {grid}")
+        self.kernel = kernel
+        self.grid = grid
+        self.values = values
+        self.kept: tuple | None = kept
+        self.threads = kernel.threads
+        self.count = grid[0] * grid[1] * grid[2]
+        self.next_program = 0
+        self.finished = 0
+
+    def program_id(self, number: int) -> tuple[int, int, int]:
+        """The ids of the program that starts as the ``number``-th."""
+        x, y, _ = self.grid
+        return number % x, number // x % y, number // (x * y)
+
+    def start(self, machine: Machine) -> None:
+        if self.count == 0:
+            self.complete(machine)
+        else:
+            machine.start_launch(self)
+
+    def complete(self, machine: Machine) -> None:
+        self.kept = None
+        super().complete(machine)
+
+
+class Launcher:
+    """What Triton calls to launch a kernel; made once for each compiled kernel."""
+
+    def __init__(self, source, metadata) -> None:
+        self.name = metadata.name
+        self.threads = metadata.num_warps * 32
+        self.names = list(source.signature) if hasattr(source, "fn") else [str(key) for key in source.signature]
+        self.signature = list(source.signature.values())
+
+    def __call__(self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        kernel = load_kernel(function, self.name, self.threads)
+        grid = (_grid_size(grid_x), _grid_size(grid_y), _grid_size(grid_z))
+        rank = context.current()
+        if rank is not None:
+            rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
+        else:
+            machine = Machine(1)
+            try:
+                machine.submit(0, 0, self._launch(kernel, grid, arguments, machine))
+                machine.run()
+                _last_clock[0] = machine.clock
+            finally:
+                machine.close()
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _launch(self, kernel: Kernel, grid: tuple[int, int, int], arguments: tuple, machine: Machine) -> KernelLaunch:
+        values: list = []
+        for name, kind, argument in zip(self.names, self.signature, arguments, strict=True):
+            _add_value(values, name, kind, argument, machine)
+        return KernelLaunch(kernel, grid, values, arguments)
+
+
+def _grid_size(size) -> int:
+    try:
+        value = int(size)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"a grid dimension is {size!r}; it has to be an integer") from None
+    if value < 0:
+        raise InvalidArgumentError(f"a grid dimension is {value}; it can't be negative")
+    return value
+
+
+def _add_value(values: list, name: str, kind, argument, machine: Machine) -> None:
+    """Append what the generated function takes for one argument: nothing for a constexpr, several values for tuples and descriptors."""
+    if isinstance(kind, (tuple, list)):
+        fields = getattr(argument, "_fields", [str(number) for number in range(len(kind))])
+        for field, inner, item in zip(fields, kind, argument, strict=True):
+            _add_value(values, f"{name}.{field}", inner, item, machine)
+    elif kind == "constexpr":
+        return
+    elif kind.startswith("tensordesc"):
+        _add_descriptor(values, name, argument, machine)
+    elif kind.startswith("*"):
+        values.append(_pointer(name, argument, machine))
+    elif kind in _FLOATS:
+        values.append(DTYPES[_FLOATS[kind]].type(argument))
+    elif kind in ("i1", "u1"):
+        values.append(bool(argument))
+    else:
+        bits = int(kind[1:])
+        value = int(argument) & ((1 << bits) - 1)
+        values.append(value - (1 << bits) if value >> (bits - 1) else value)
+
+
+def _pointer(name: str, argument, machine: Machine) -> int:
+    """Address of a tensor argument; an int is an address already."""
+    if argument is None:
+        return 0
+    if isinstance(argument, int):
+        return argument
+    tensor = getattr(argument, "base", argument) if not isinstance(argument, torch.Tensor) else argument
+    if isinstance(tensor, torch.Tensor):
+        if tensor.device.type != "cpu":
+            raise InvalidArgumentError(f"argument {name!r} is on {tensor.device}; on the simulator tensors are on triton_dist.device(), the CPU")
+        machine.memory.register(tensor, name=name)
+        return tensor.data_ptr()
+    return int(argument.data_ptr())
+
+
+def _add_descriptor(values: list, name: str, argument, machine: Machine) -> None:
+    tensor = argument.base
+    address = _pointer(name, tensor, machine)
+    dtype = to_numpy_dtype(tensor.dtype)
+    shape, strides = [int(size) for size in argument.shape], [int(stride) for stride in argument.strides]
+    nan = getattr(argument, "padding", "zero") == "nan"
+    is_unsigned = dtype.kind == "u"
+    dtype = np.dtype(f"i{dtype.itemsize}") if is_unsigned else dtype
+    block = tuple(int(size) for size in argument.block_shape)
+    values.append(Descriptor(address, shape, strides, block, dtype, nan, machine.memory.find(address), is_unsigned))
+    values.extend(shape)
+    values.extend(strides)
+
+
+_last_clock = [0.0]
+
+
+def simulated_time(kernel_call: Callable[[], object]) -> float:
+    """Simulated microseconds that the launches of ``kernel_call()`` take on the current stream."""
+    rank = context.current()
+    if rank is None:
+        kernel_call()
+        return _last_clock[0] / 1000
+    rank.synchronize()
+    before = rank.machine.rank_clock(rank.rank)
+    kernel_call()
+    rank.synchronize()
+    return (rank.machine.rank_clock(rank.rank) - before) / 1000

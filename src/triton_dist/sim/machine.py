@@ -1,0 +1,314 @@
+"""The pretended GPUs of all ranks: streams, resident programs, and the scheduler that interleaves them from a seed.
+
+Everything that runs is a generator. It yields None where others may run, SPIN when a loop came round with nothing changed, and a
+WaitRequest to be parked until a word is written. When nothing can run, that is a deadlock, and the parked generators are its reason.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import DeadlockError, InvalidArgumentError, SimulationError
+from ..runtime.address_map import MAX_WORLD_SIZE
+from .gpus import GPU, find_gpu
+from .launch_queue import Launchable
+from .memory import Memory
+from .program import Program
+from .report import deadlock_report
+from .requests import SPIN, WaitRequest
+from .timeline import Timeline
+from .work import Copy, Task, Work
+
+SCHEDULES = ("random", "round_robin")
+
+_BATCH = 256
+_LIVELOCK_STEPS = 2_000_000
+_LAUNCH_NS = 3000.0
+
+
+@dataclass(eq=False)
+class Stream:
+    """A queue of work of one rank; ``active`` is what has been started and not finished. clock: simulated nanoseconds."""
+
+    rank: int
+    number: int
+    queue: deque[Work] = field(default_factory=deque)
+    active: Work | None = None
+    clock: float = 0.0
+    advancing: bool = False
+
+
+@dataclass
+class Device:
+    """One rank's GPU: launches with programs that have not started, in launch order, and the SMs that are free (since when, which)."""
+
+    launches: deque[Launchable]
+    free: list[tuple[float, int]]
+
+
+class Machine:
+    """All devices of a world.
+
+    schedule: "random" picks what runs next by ``seed``; "round_robin" takes turns. The same seed gives the same run.
+    gpu: a name from ``gpus.GPUS`` or a GPU. num_nodes: hosts over which the ranks are spread evenly.
+    Raises InvalidArgumentError.
+    """
+
+    def __init__(self, world_size: int, *, seed: int = 0, schedule: str = "random", gpu: str | GPU = "h100", num_nodes: int = 1) -> None:
+        if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
+            raise InvalidArgumentError(f"world_size={world_size!r}; it has to be an integer from 1 to {MAX_WORLD_SIZE}")
+        if schedule not in SCHEDULES:
+            raise InvalidArgumentError(f"schedule={schedule!r} is not known; use one of {SCHEDULES}")
+        if not isinstance(num_nodes, int) or num_nodes < 1 or world_size % num_nodes:
+            raise InvalidArgumentError(f"num_nodes={num_nodes!r}; it has to divide world_size={world_size}")
+        self.world_size = world_size
+        self.seed = seed
+        self.gpu = find_gpu(gpu)
+        self.num_nodes = num_nodes
+        self.memory = Memory()
+        self.memory.wake = self._wake
+        self.timeline = Timeline()
+        self.steps = 0
+        self.finished = 0
+        """Work items that have finished."""
+        self._random = random.Random(seed).random if schedule == "random" else None
+        self._runnable: list = []
+        self._turns: deque = deque()
+        self._spinning: list = []
+        self._spin_version = -1
+        self._idle_steps = 0
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self._stream_count = [0] * world_size
+        self.devices = [Device(deque(), [(0.0, sm) for sm in range(self.gpu.sm_count)]) for _ in range(world_size)]
+        self.parked: set = set()
+        for rank in range(world_size):
+            self.new_stream(rank)
+
+    # ------------------------------------------------------------------ streams
+
+    def new_stream(self, rank: int) -> int:
+        """Number of a new stream of ``rank``; 0 is the default stream."""
+        number = self._stream_count[rank]
+        self._stream_count[rank] += 1
+        self._streams[rank, number] = Stream(rank, number)
+        return number
+
+    def submit(self, rank: int, stream: int, work: Work) -> Work:
+        """Append work to a stream; it starts when everything before it has finished."""
+        queue = self._streams[rank, stream]
+        work.rank = rank
+        work.queue = queue
+        queue.queue.append(work)
+        self._advance(queue)
+        return work
+
+    def busy(self, rank: int, stream: int | None = None) -> bool:
+        """Whether ``rank`` has unfinished work, on one stream or on any."""
+        if stream is not None:
+            queue = self._streams[rank, stream]
+            return queue.active is not None or bool(queue.queue)
+        return any(queue.active is not None or queue.queue for queue in self.streams_of(rank))
+
+    def streams_of(self, rank: int) -> list[Stream]:
+        """All streams of a rank."""
+        return [self._streams[rank, number] for number in range(self._stream_count[rank])]
+
+    def _advance(self, stream: Stream) -> None:
+        if stream.advancing:
+            return
+        stream.advancing = True
+        try:
+            while stream.active is None and stream.queue:
+                work = stream.active = stream.queue.popleft()
+                work.begin = stream.clock
+                work.start(self)
+        finally:
+            stream.advancing = False
+
+    def completed(self, work: Work) -> None:
+        """Called by work that has finished."""
+        self.finished += 1
+        stream = work.queue
+        if stream is not None:
+            stream.clock = max(stream.clock, work.end)
+            stream.active = None
+            self._advance(stream)
+
+    def node_of(self, rank: int) -> int:
+        """The host that a rank is on."""
+        return rank // (self.world_size // self.num_nodes)
+
+    def rank_clock(self, rank: int) -> float:
+        """Simulated nanoseconds at which the last finished work of a rank ended."""
+        return max(stream.clock for stream in self.streams_of(rank))
+
+    @property
+    def clock(self) -> float:
+        """Simulated nanoseconds at which the last finished work ended."""
+        return max(stream.clock for stream in self._streams.values())
+
+    # ------------------------------------------------------------------ what runs
+
+    def start_task(self, work: Work) -> None:
+        """Make work that is not a kernel runnable."""
+        self._ready(Task(work, self))
+
+    def start_launch(self, launch: Launchable) -> None:
+        """Let the programs of a launch start as SMs become free, after those of earlier launches."""
+        launch.begin += _LAUNCH_NS
+        launch.end = launch.begin
+        device = self.devices[launch.rank]
+        device.launches.append(launch)
+        self._admit(device)
+
+    def _admit(self, device: Device) -> None:
+        while device.launches and device.free:
+            launch = device.launches[0]
+            free_since, sm = heapq.heappop(device.free)
+            number = launch.next_program
+            launch.next_program += 1
+            self._ready(Program(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))  # type: ignore[arg-type]
+            if launch.next_program == launch.count:
+                device.launches.popleft()
+
+    def _ready(self, actor) -> None:
+        actor.waiting = None
+        (self._turns if self._random is None else self._runnable).append(actor)
+
+    def _wake(self, actors: list) -> None:
+        for actor in actors:
+            self.parked.discard(actor)
+            self._ready(actor)
+
+    def _ended(self, actor) -> None:
+        if isinstance(actor, Task):
+            work = actor.work
+            work.end = actor.clock
+            kind = "copy" if isinstance(work, Copy) else "other"
+            self.timeline.ran(actor.rank, kind, work.describe(), work.queue.number if work.queue else 0, actor.start, actor.clock)
+            work.complete(self)
+            return
+        launch = actor.launch
+        device = self.devices[actor.rank]
+        heapq.heappush(device.free, (actor.clock, actor.sm))
+        self.timeline.ran(actor.rank, "program", launch.kernel.name, actor.sm, actor.start, actor.clock)
+        launch.end = max(launch.end, actor.clock)
+        launch.finished += 1
+        self.memory.version += 1
+        if device.launches:
+            self._admit(device)
+        if launch.finished == launch.count:
+            launch.complete(self)
+
+    # ------------------------------------------------------------------ the scheduler
+
+    def step(self) -> bool:
+        """Run until some work has finished, or for a few hundred turns. False when nothing can move.
+
+        Raises what a kernel does wrong, as a SimulationError, and what a torch op raised.
+        """
+        version, finished = self.memory.version, self.finished
+        turns = 0
+        with np.errstate(all="ignore"):
+            while turns < _BATCH and self.finished == finished:
+                actor = self._next_actor()
+                if actor is None:
+                    break
+                turns += 1
+                self._turn(actor)
+        self.steps += turns
+        if turns and version == self.memory.version and finished == self.finished:
+            self._idle_steps += turns
+            if self._idle_steps > _LIVELOCK_STEPS:
+                raise DeadlockError("livelock: programs run, but no memory has changed for a long time\n" + str(self.deadlock([])))
+        else:
+            self._idle_steps = 0
+        return turns > 0
+
+    def _next_actor(self):
+        if self._random is None:
+            return self._turns.popleft() if self._turns or self._wake_spinning() else None
+        runnable = self._runnable
+        if not runnable and not self._wake_spinning():
+            return None
+        if self._spinning and self.memory.version != self._spin_version and self._random() < 0.05:
+            self._wake_spinning()
+        index = int(self._random() * len(runnable))
+        actor = runnable[index]
+        last = runnable.pop()
+        if actor is not last:
+            runnable[index] = last
+        return actor
+
+    def _wake_spinning(self) -> bool:
+        """Programs that spin are tried again once memory has changed since they all last looked."""
+        if not self._spinning or self.memory.version == self._spin_version:
+            return False
+        self._spin_version = self.memory.version
+        spinning, self._spinning = self._spinning, []
+        for actor in spinning:
+            self._ready(actor)
+        return True
+
+    def _turn(self, actor) -> None:
+        version = self.memory.version
+        try:
+            request = next(actor.generator)
+        except StopIteration:
+            self._ended(actor)
+            return
+        except SimulationError as error:
+            raise self._located(error, actor) from None
+        except Exception as error:
+            if isinstance(actor, Program):
+                error.add_note(f"in {actor.describe()} at {actor.launch.kernel.location_of_error(error.__traceback__)}")
+            raise
+        if request is None:
+            self._ready(actor)
+        elif request is SPIN:
+            actor.waiting = SPIN
+            if version != self.memory.version:
+                self._spin_version = -1
+            self._spinning.append(actor)
+        elif isinstance(request, WaitRequest):
+            actor.waiting = request
+            self.parked.add(actor)
+            self.memory.watchers.setdefault(request.address >> 3, []).append(actor)
+        else:
+            raise SimulationError(f"a program yielded {request!r}")
+
+    def _located(self, error: SimulationError, actor) -> SimulationError:
+        """The same error with who did it and where in front."""
+        if not isinstance(actor, Program):
+            return type(error)(f"{actor.describe()}: {error}")
+        place = actor.launch.kernel.location_of_error(error.__traceback__)
+        return type(error)(f"{actor.describe()} at {place}: {error}")
+
+    def run(self) -> None:
+        """Run until everything has finished; raises DeadlockError when it can't."""
+        while self.step():
+            pass
+        if any(self.busy(rank) for rank in range(self.world_size)):
+            raise self.deadlock([])
+
+    # ------------------------------------------------------------------ ends
+
+    def deadlock(self, host_waits: list[tuple[int, str]]) -> DeadlockError:
+        """The error that explains why nothing moves. host_waits: for each waiting host function its rank and what it waits for."""
+        return DeadlockError(deadlock_report(self, list(self._spinning), host_waits))
+
+    def close(self) -> None:
+        """Drop what is left; suspended programs are closed."""
+        for actor in [*self._runnable, *self._turns, *self._spinning, *self.parked]:
+            actor.generator.close()
+        self._runnable.clear()
+        self._turns.clear()
+        self._spinning.clear()
+        self.parked.clear()
+        self.memory.watchers.clear()
+        self._streams.clear()

@@ -1,0 +1,268 @@
+"""Which memory a kernel may touch, what it is called, who waits for a word of it and who wrote it last.
+
+Addresses are the process's own, so a ``data_ptr()`` stored in a table of pointers works as it does on a GPU, and a rank's symmetric
+heap lies where the constant address map puts it. Nothing protects a raw address but the check made on every access here.
+"""
+
+from __future__ import annotations
+
+import bisect
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from ..errors import MisalignedAccessError, NotSymmetricError, OutOfBoundsError, SimulationError, UseAfterFreeError
+
+_VIEW_BASE = 4096
+"""numpy refuses an array at address 0, and nothing is mapped in the first page."""
+
+
+def _whole_memory() -> np.ndarray:
+    interface = {"data": (_VIEW_BASE, False), "shape": ((1 << 47),), "typestr": "|u1", "version": 3}
+    return np.asarray(type("WholeMemory", (), {"__array_interface__": interface}))
+
+
+_WHOLE = _whole_memory()
+
+SCALAR_VIEWS: dict[np.dtype, np.ndarray] = {}
+"""For each dtype, all memory as one array; element ``(address - 4096) / itemsize`` is the one at ``address``."""
+
+
+def scalar_view(dtype: np.dtype) -> np.ndarray:
+    """All memory as an array of ``dtype``. The caller has checked the address."""
+    view = SCALAR_VIEWS.get(dtype)
+    if view is None:
+        view = SCALAR_VIEWS[dtype] = _WHOLE.view(dtype)
+    return view
+
+
+def window(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A strided window of memory. strides: bytes. The caller has checked the addresses."""
+    return np.ndarray(shape, dtype, _WHOLE, address - _VIEW_BASE, strides)
+
+
+def element_index(address, itemsize: int):
+    """Index into ``scalar_view`` of an address or of an array of addresses."""
+    return (address - _VIEW_BASE) >> _SHIFTS[itemsize]
+
+
+_SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
+
+
+@dataclass(slots=True, eq=False)
+class Allocation:
+    """One piece of memory. ``lo`` to ``hi`` are bytes; ``rank`` is None for memory that belongs to no rank's heap."""
+
+    lo: int
+    hi: int
+    name: str
+    itemsize: int = 1
+    rank: int | None = None
+    symmetric: bool = False
+    freed: bool = False
+
+    def index(self, address: int) -> int:
+        """Element index of ``address``, counted from the start of the allocation."""
+        return (address - self.lo) // self.itemsize
+
+    def label(self, address: int) -> str:
+        return f"{self.name}[{self.index(address)}]" + (f" of rank {self.rank}" if self.rank is not None else "")
+
+
+@dataclass(slots=True)
+class Write:
+    """Who wrote a word last: a description, the value, and the simulated time in nanoseconds."""
+
+    writer: object
+    value: object
+    time: float
+    location: int = -1
+
+
+@dataclass
+class Memory:
+    """The allocations of one machine."""
+
+    version: int = 0
+    """Grows whenever a value in memory changes; a spinning program is tried again only then."""
+    watchers: dict[int, list] = field(default_factory=dict)
+    """Parked programs by the 8-byte granule that they wait for."""
+    writes: dict[int, Write] = field(default_factory=dict)
+    """The last write of a signal word, by address."""
+    wake: Callable[[list], None] = lambda parked: None
+    _starts: list[int] = field(default_factory=list)
+    _allocations: list[Allocation] = field(default_factory=list)
+    _freed: list[Allocation] = field(default_factory=list)
+    _storages: dict[int, Allocation] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ registry
+
+    def register(self, tensor: torch.Tensor, *, name: str | None = None, rank: int | None = None) -> Allocation:
+        """Register the whole storage of a CPU tensor, once; it is forgotten when torch frees the storage.
+
+        name: replaces the name given before only if that was a default.
+        """
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        known = self._storages.get(address)
+        if known is not None and known.hi - known.lo == size:
+            if name and known.name.startswith("tensor@"):
+                known.name, known.itemsize = name, tensor.element_size()
+            return known
+        inside = self.find(address)
+        if inside is not None and inside.symmetric and address + size <= inside.hi:
+            return inside
+        allocation = self.register_range(
+            address, size, name=name or f"tensor@{address:#x}", rank=rank, symmetric=False, itemsize=tensor.element_size()
+        )
+        if size:
+            self._storages[address] = allocation
+            weakref.finalize(storage, _forget, weakref.ref(self), allocation)
+        return allocation
+
+    def register_range(self, lo: int, nbytes: int, *, name: str, rank: int | None, symmetric: bool, itemsize: int) -> Allocation:
+        """Register memory that is no torch storage of its own, such as a piece of a symmetric heap."""
+        allocation = Allocation(lo, lo + nbytes, name, itemsize, rank, symmetric)
+        if nbytes:
+            self._drop_overlapping(lo, lo + nbytes)
+            at = bisect.bisect_left(self._starts, lo)
+            self._starts.insert(at, lo)
+            self._allocations.insert(at, allocation)
+        return allocation
+
+    def unregister(self, allocation: Allocation) -> None:
+        """Forget an allocation; touching it later is a UseAfterFreeError."""
+        if allocation.freed:
+            return
+        allocation.freed = True
+        self._storages.pop(allocation.lo, None)
+        at = bisect.bisect_left(self._starts, allocation.lo)
+        if at < len(self._allocations) and self._allocations[at] is allocation:
+            del self._starts[at], self._allocations[at]
+            self._freed.append(allocation)
+            del self._freed[:-256]
+
+    def _drop_overlapping(self, lo: int, hi: int) -> None:
+        """What torch freed without our knowing may lie where something new is."""
+        at = max(bisect.bisect_right(self._starts, lo) - 1, 0)
+        while at < len(self._allocations) and self._allocations[at].lo < hi:
+            if self._allocations[at].hi > lo:
+                self.unregister(self._allocations[at])
+            else:
+                at += 1
+        self._freed = [freed for freed in self._freed if freed.hi <= lo or freed.lo >= hi]
+
+    def find(self, address: int) -> Allocation | None:
+        """The allocation that holds ``address``."""
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at >= 0:
+            allocation = self._allocations[at]
+            if address < allocation.hi:
+                return allocation
+        return None
+
+    def rename_default(self, address: int, name: str) -> None:
+        """Give the allocation at ``address`` the name of the kernel parameter that points to it, if it has no better one."""
+        allocation = self.find(address)
+        if allocation is not None and allocation.name.startswith("tensor@"):
+            allocation.name = name
+
+    # ------------------------------------------------------------------ checks
+
+    def check(self, lo: int, hi: int, itemsize: int, what: str, origin: Allocation | None = None) -> Allocation:
+        """The allocation that holds all of ``lo`` to ``hi``; raises OutOfBoundsError and its kin.
+
+        origin: the allocation that the pointer came from; reaching another one from there is out of bounds, too.
+        """
+        allocation = origin
+        if allocation is None or allocation.freed:
+            allocation = self.find(lo)
+        if allocation is None or lo < allocation.lo or hi > allocation.hi:
+            raise self._out_of_bounds(lo, hi, itemsize, what, origin)
+        return allocation
+
+    def _out_of_bounds(self, lo: int, hi: int, itemsize: int, what: str, origin: Allocation | None) -> SimulationError:
+        if origin is None:
+            for freed in reversed(self._freed):
+                if freed.lo <= lo < freed.hi:
+                    return UseAfterFreeError(f"{what} of {freed.label(lo)}, which was freed before; keep it alive until the kernel has run")
+        near = origin or self._nearest(lo)
+        bad = lo if near is None or not near.lo <= lo < near.hi else max(near.hi, lo)
+        if near is None or not (near.lo - (1 << 32) < bad < near.hi + (1 << 32)):
+            pointer = "a NULL pointer" if lo < 1 << 16 else f"address {lo:#x}"
+            return OutOfBoundsError(f"{what} through {pointer}, which is in no tensor that the simulator knows")
+        size = (near.hi - near.lo) // near.itemsize
+        side = "past the end" if bad >= near.hi else "before the start"
+        bytes_off = hi - near.hi if bad >= near.hi else near.lo - lo
+        owner = f" of rank {near.rank}" if near.rank is not None else ""
+        return OutOfBoundsError(
+            f"{what} of {near.name}[{near.index(bad)}]{owner}, {bytes_off} bytes {side}: {near.name} has {size} elements of "
+            f"{near.itemsize} bytes; mask the access or make the tensor larger"
+        )
+
+    def _nearest(self, address: int) -> Allocation | None:
+        at = bisect.bisect_right(self._starts, address) - 1
+        around = self._allocations[max(at, 0) : at + 2]
+        return min(around, key=lambda a: min(abs(address - a.lo), abs(address - a.hi)), default=None)
+
+    def misaligned(self, address: int, itemsize: int, what: str) -> MisalignedAccessError:
+        allocation = self.find(address)
+        place = f" ({allocation.name} + {address - allocation.lo} bytes)" if allocation else ""
+        return MisalignedAccessError(f"{what} of {itemsize} bytes at {address:#x}{place}: the address is not a multiple of {itemsize}")
+
+    def check_symmetric(self, address: int, what: str) -> Allocation:
+        """The symmetric allocation that holds ``address``; raises NotSymmetricError."""
+        allocation = self.find(address)
+        if allocation is None or not allocation.symmetric:
+            name = f"{allocation.name!r} is an ordinary tensor" if allocation else f"{address:#x} is in no tensor that the simulator knows"
+            raise NotSymmetricError(f"{what} needs a pointer into the symmetric heap, but {name}; allocate it by triton_dist.symm_empty")
+        return allocation
+
+    # ------------------------------------------------------------------ signals
+
+    def touch(self, lo: int, hi: int) -> None:
+        """Wake whoever waits for a word in ``lo`` to ``hi``. Called after each store while anyone waits."""
+        first, last = lo >> 3, (hi - 1) >> 3
+        watchers = self.watchers
+        if last - first < 64:
+            granules = [granule for granule in range(first, last + 1) if granule in watchers]
+        else:
+            granules = [granule for granule in watchers if first <= granule <= last]
+        for granule in granules:
+            self.wake(watchers.pop(granule))
+
+    def touch_all(self) -> None:
+        """Wake everyone who waits: something outside the machine may have written anywhere."""
+        self.version += 1
+        parked = [program for programs in self.watchers.values() for program in programs]
+        self.watchers.clear()
+        if parked:
+            self.wake(parked)
+
+    def writes_in(self, allocation: Allocation) -> dict[int, Write]:
+        """Last writes of signal words inside an allocation, by address."""
+        return {address: write for address, write in self.writes.items() if allocation.lo <= address < allocation.hi}
+
+
+def _forget(memory: weakref.ref[Memory], allocation: Allocation) -> None:
+    alive = memory()
+    if alive is not None:
+        alive.unregister(allocation)
+
+
+def to_numpy_dtype(dtype: torch.dtype) -> np.dtype:
+    """numpy dtype that holds the same bits as a torch dtype."""
+    special = {
+        torch.bfloat16: ml_dtypes.bfloat16,
+        torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
+        torch.float8_e5m2: ml_dtypes.float8_e5m2,
+        torch.float8_e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz: ml_dtypes.float8_e5m2fnuz,
+    }
+    if dtype in special:
+        return np.dtype(special[dtype])
+    return torch.empty(0, dtype=dtype).numpy().dtype

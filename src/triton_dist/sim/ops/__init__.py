@@ -1,0 +1,1 @@
+"""What the ops of each dialect mean in numpy."""

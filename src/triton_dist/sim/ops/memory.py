@@ -1,0 +1,309 @@
+"""Loads, stores and atomics of tiles and scalars, each checked against the allocation it should be in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..memory import Allocation, Write, element_index, scalar_view, window
+from ..pointers import Pointers, _only_axis, full
+
+_EMPTY = object()
+_GENERAL = object()
+
+AND, OR, XOR, ADD, FADD, MAX, MIN, UMAX, UMIN, XCHG = range(1, 11)
+"""Kinds of ``tt.atomic_rmw``, numbered as in the IR."""
+
+
+def _ranges(pointers: Pointers, masks: tuple, shape: tuple[int, ...]):
+    """For each axis that a mask restricts, the one range of it that is on; _EMPTY if nothing is, _GENERAL if it is not a box."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for mask in masks:
+        if not isinstance(mask, np.ndarray) or mask.size == 1:
+            if not (mask if not isinstance(mask, np.ndarray) else mask.ravel()[0]):
+                return _EMPTY
+            continue
+        if mask.all():
+            continue
+        axis = _only_axis(mask)
+        if axis is None:
+            return _GENERAL if mask.any() else _EMPTY
+        on = mask.ravel().nonzero()[0]
+        if not on.size:
+            return _EMPTY
+        begin, end = int(on[0]), int(on[-1]) + 1
+        if end - begin != on.size:
+            return _GENERAL
+        if axis in ranges:
+            begin, end = max(begin, ranges[axis][0]), min(end, ranges[axis][1])
+            if begin >= end:
+                return _EMPTY
+        ranges[axis] = (begin, end)
+    for axis in pointers.axes.values():
+        if axis.step is None:
+            return _GENERAL
+    return ranges
+
+
+def _box(context, pointers: Pointers, ranges: dict, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
+    """The window of memory that a box of pointers covers: (first address, counts, byte strides), bounds checked."""
+    itemsize = dtype.itemsize
+    address = lo = hi = pointers.base
+    ndim = len(shape)
+    counts = [1] * ndim
+    strides = [0] * ndim
+    bits = 0
+    for position, axis in pointers.axes.items():
+        begin, end = ranges.get(position, (0, axis.count))
+        low, high = axis.span(begin, end)
+        lo += low
+        hi += high
+        step = axis.step
+        address += axis.first + step * begin
+        counts[position] = end - begin
+        strides[position] = step
+        bits |= step
+    hi += itemsize
+    if (address | bits) & (itemsize - 1):
+        raise context.memory.misaligned(address, itemsize, what)
+    if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
+        origin = context.memory.check(lo, hi, itemsize, what, origin)
+    context.charge(counts, itemsize, origin)
+    return address, lo, hi, counts, strides
+
+
+def _addresses(context, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
+    """The general case: (flat addresses of what is on, mask or None), bounds checked."""
+    address = full(pointers)
+    mask = None
+    for term in masks:
+        if isinstance(term, np.ndarray) or not term:
+            mask = term if mask is None else mask & term
+    if mask is not None and not isinstance(mask, np.ndarray):
+        mask = np.full((1,) * len(shape), mask)
+    if mask is not None and mask.all():
+        mask = None
+    if mask is not None:
+        common = np.broadcast_shapes(address.shape, mask.shape)
+        address = np.broadcast_to(address, common)
+        mask = np.broadcast_to(mask, common)
+        selected = address[mask]
+    else:
+        selected = np.asarray(address).reshape(-1)
+    if selected.size:
+        itemsize = dtype.itemsize
+        lo, hi = int(selected.min()), int(selected.max()) + itemsize
+        if itemsize > 1 and (selected & (itemsize - 1)).any():
+            raise context.memory.misaligned(int(selected[(selected & (itemsize - 1)) != 0][0]), itemsize, what)
+        if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
+            _check_each(context, selected, itemsize, what, origin)
+        context.charge((selected.size,), itemsize, origin)
+    return selected, mask, np.shape(address)
+
+
+def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin: Allocation | None) -> None:
+    """Addresses that span several allocations are right as long as each is in one."""
+    memory = context.memory
+    remaining = np.unique(selected)
+    while remaining.size:
+        first = int(remaining[0])
+        allocation = memory.check(first, first + itemsize, itemsize, what, origin)
+        remaining = remaining[remaining + itemsize > allocation.hi]
+
+
+def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None):
+    """``tt.load`` of a tile.
+
+    masks: boolean arrays whose conjunction is the mask. Masked elements read ``other``, or 0 where it is None.
+    Returns an array that broadcasts to ``shape``.
+    """
+    if type(pointers) is Pointers:
+        ranges = _ranges(pointers, masks, shape)
+        if ranges is _EMPTY:
+            return dtype.type(0) if other is None else other
+        if ranges is not _GENERAL:
+            address, _, _, counts, strides = _box(context, pointers, ranges, shape, dtype, "load", origin)
+            if not ranges:
+                return window(address, tuple(counts), tuple(strides), dtype).copy()
+            sizes = [shape[axis] if axis in pointers.axes or axis in ranges else 1 for axis in range(len(shape))]
+            if other is None:
+                result = np.zeros(sizes, dtype)
+            else:
+                result = np.empty(np.broadcast_shapes(tuple(sizes), np.shape(other)), dtype)
+                result[...] = other
+            place = tuple(slice(*ranges[axis]) if axis in ranges else slice(None) for axis in range(len(shape)))
+            result[place] = window(address, tuple(counts), tuple(strides), dtype)
+            return result
+    selected, mask, common = _addresses(context, pointers, masks, shape, dtype, "load", origin)
+    values = scalar_view(dtype).take(element_index(selected, dtype.itemsize))
+    if mask is None:
+        return values.reshape(common) if common else values[0]
+    if other is None:
+        result = np.zeros(mask.shape, dtype)
+    else:
+        common = np.broadcast_shapes(mask.shape, np.shape(other))
+        mask = np.broadcast_to(mask, common) if mask.shape != common else mask
+        result = np.empty(common, dtype)
+        result[...] = other
+        if values.size != np.count_nonzero(mask):
+            values = np.broadcast_to(values.reshape(-1, 1), (values.size, np.count_nonzero(mask) // values.size)).ravel()
+    result[mask] = values
+    return result
+
+
+def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None) -> None:
+    """``tt.store`` of a tile; ``value`` broadcasts to ``shape``. Where several elements go to one address, the last one stays."""
+    memory = context.memory
+    if type(pointers) is Pointers:
+        ranges = _ranges(pointers, masks, shape)
+        if ranges is _EMPTY:
+            return
+        if ranges is not _GENERAL:
+            address, lo, hi, counts, strides = _box(context, pointers, ranges, shape, dtype, "store", origin)
+            if isinstance(value, np.ndarray):
+                place = tuple(
+                    slice(*ranges[axis]) if axis in ranges and size > 1 else slice(None) for axis, size in enumerate(value.shape)
+                )
+                value = value[place]
+                counts = [value.shape[axis] if axis not in pointers.axes else count for axis, count in enumerate(counts)]
+            window(address, tuple(counts), tuple(strides), dtype)[...] = value
+            memory.version += 1
+            if memory.watchers:
+                memory.touch(lo, hi)
+            return
+    selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "store", origin)
+    if not selected.size:
+        return
+    value = np.broadcast_to(value, shape)
+    scalar_view(dtype)[element_index(selected, dtype.itemsize)] = value.reshape(-1) if mask is None else value[np.broadcast_to(mask, shape)]
+    memory.version += 1
+    if memory.watchers:
+        memory.touch(int(selected.min()), int(selected.max()) + dtype.itemsize)
+
+
+def check_scalar(context, address: int, itemsize: int, what: str, origin: Allocation | None) -> None:
+    """Bounds, alignment and cost of one scalar access."""
+    if origin is None or address < origin.lo or address + itemsize > origin.hi or origin.freed:
+        origin = context.memory.check(address, address + itemsize, itemsize, what, origin)
+    if address & (itemsize - 1):
+        raise context.memory.misaligned(address, itemsize, what)
+    context.charge_word(origin)
+
+
+def load_scalar(context, address: int, dtype: np.dtype, origin: Allocation | None):
+    """``tt.load`` of a scalar, as a numpy scalar."""
+    check_scalar(context, address, dtype.itemsize, "load", origin)
+    return scalar_view(dtype)[element_index(address, dtype.itemsize)]
+
+
+def store_scalar(context, address: int, value, dtype: np.dtype, origin: Allocation | None, location: int) -> None:
+    """``tt.store`` of a scalar."""
+    check_scalar(context, address, dtype.itemsize, "store", origin)
+    put_word(context, address, value, dtype, location)
+
+
+def put_word(context, address: int, value, dtype: np.dtype, location: int) -> None:
+    """Write one word, remember who did, and wake who waits for it. The address is checked."""
+    memory = context.memory
+    view = scalar_view(dtype)
+    index = element_index(address, dtype.itemsize)
+    old = view[index]
+    view[index] = value
+    new = view[index]
+    if old.tobytes() != new.tobytes():
+        memory.version += 1
+    memory.writes[address] = Write(context, new, context.clock, location)
+    granule = address >> 3
+    if granule in memory.watchers:
+        memory.wake(memory.watchers.pop(granule))
+
+
+def see_word(context, address: int) -> None:
+    """The clock of who reads a signal word is not before that of who wrote it."""
+    write = context.memory.writes.get(address)
+    if write is not None and write.time > context.clock:
+        context.clock = write.time
+
+
+def _combine(kind: int, old, value):
+    """New content of a word under an atomic of a kind; works on scalars and arrays of one dtype."""
+    if kind in (ADD, FADD):
+        return old + value
+    if kind == XCHG:
+        return value
+    if kind == AND:
+        return old & value
+    if kind == OR:
+        return old | value
+    if kind == XOR:
+        return old ^ value
+    if kind in (UMAX, UMIN):
+        unsigned = f"u{old.dtype.itemsize}"
+        picked = (np.maximum if kind == UMAX else np.minimum)(old.view(unsigned), value.view(unsigned))
+        return picked.view(old.dtype)
+    return (np.maximum if kind == MAX else np.minimum)(old, value)
+
+
+def atomic_scalar(context, kind: int, address: int, value, on, dtype: np.dtype, origin: Allocation | None, location: int):
+    """``tt.atomic_rmw`` of a scalar: the old value, or 0 where the mask is off."""
+    if not on:
+        return dtype.type(0)
+    check_scalar(context, address, dtype.itemsize, "atomic", origin)
+    see_word(context, address)
+    old = scalar_view(dtype)[element_index(address, dtype.itemsize)]
+    put_word(context, address, _combine(kind, old, dtype.type(value)), dtype, location)
+    return old
+
+
+def atomic(context, kind: int, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin, used: bool, location: int):
+    """``tt.atomic_rmw`` of a tile: element by element in index order. Returns the old values (0 where masked off), or None if unused."""
+    selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "atomic", origin)
+    result = np.zeros(shape, dtype) if used else None
+    if not selected.size:
+        return result
+    value = np.broadcast_to(np.asarray(value, dtype), shape)
+    value = value.reshape(-1) if mask is None else value[np.broadcast_to(mask, shape)]
+    view = scalar_view(dtype)
+    index = element_index(selected, dtype.itemsize)
+    if np.unique(index).size == index.size:
+        old = view[index]
+        view[index] = _combine(kind, old, value)
+    else:
+        old = np.empty(index.shape, dtype)
+        for position, (place, item) in enumerate(zip(index.tolist(), value, strict=True)):
+            before = view[place]
+            old[position] = before
+            view[place] = _combine(kind, before, item)
+    memory = context.memory
+    memory.version += 1
+    for address in selected.tolist() if selected.size <= 64 else ():
+        memory.writes[address] = Write(context, view[element_index(address, dtype.itemsize)], context.clock, location)
+    if memory.watchers:
+        memory.touch(int(selected.min()), int(selected.max()) + dtype.itemsize)
+    if result is not None:
+        if mask is None:
+            result[...] = old.reshape(shape)
+        else:
+            result[np.broadcast_to(mask, shape)] = old
+    return result
+
+
+def compare_and_swap_scalar(context, address: int, expected, value, dtype: np.dtype, origin: Allocation | None, location: int):
+    """``tt.atomic_cas`` of a scalar: compares bits, returns the old value."""
+    check_scalar(context, address, dtype.itemsize, "atomic", origin)
+    see_word(context, address)
+    old = scalar_view(dtype)[element_index(address, dtype.itemsize)]
+    if old.tobytes() == dtype.type(expected).tobytes():
+        put_word(context, address, dtype.type(value), dtype, location)
+    return old
+
+
+def compare_and_swap(context, pointers, expected, value, dtype: np.dtype, shape: tuple[int, ...], origin, location: int) -> np.ndarray:
+    """``tt.atomic_cas`` of a tile, element by element in index order."""
+    selected, _, _ = _addresses(context, np.broadcast_to(full(pointers), shape), (), shape, dtype, "atomic", origin)
+    expected = np.broadcast_to(np.asarray(expected, dtype), shape).reshape(-1)
+    value = np.broadcast_to(np.asarray(value, dtype), shape).reshape(-1)
+    old = [
+        compare_and_swap_scalar(context, address, want, new, dtype, origin, location)
+        for address, want, new in zip(selected.tolist(), expected, value, strict=True)
+    ]
+    return np.array(old, dtype).reshape(shape)

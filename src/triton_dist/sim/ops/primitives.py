@@ -1,0 +1,291 @@
+"""What the device primitives mean on the simulator, for a whole block and for threads that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+
+from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerError
+from ...runtime.address_map import STRIDE, rank_of
+from ..memory import element_index, scalar_view
+from ..pointers import Pointers, full
+from ..requests import COMPARISONS, SPIN, WaitRequest
+from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_word, see_word
+
+# ---------------------------------------------------------------------- addresses
+
+
+def _shift_to(context, address: int, rank: int, what: str) -> int:
+    """Bytes from a symmetric address to the same object on ``rank``; raises the named errors."""
+    allocation = context.memory.find(address)
+    if allocation is None or not allocation.symmetric:
+        owner = rank_of(address)
+        if owner is None or owner >= context.world_size:
+            context.memory.check_symmetric(address, what)
+        # A pointer just past a symmetric tensor, or before a masked access, is still symmetric: the access itself is checked.
+        here = owner
+    else:
+        here = allocation.rank
+    check_peer(context, rank, what)
+    return (rank - here) * STRIDE  # type: ignore[operator]
+
+
+def check_peer(context, rank: int, what: str) -> None:
+    """Raise UnreachablePeerError unless ``rank`` exists and has a direct pointer from this rank."""
+    if not 0 <= rank < context.world_size:
+        raise UnreachablePeerError(f"{what}: there is no rank {rank} in a world of {context.world_size}; ranks go from 0 to {context.world_size - 1}")
+    machine = context.machine
+    if machine.node_of(rank) != machine.node_of(context.rank):
+        raise UnreachablePeerError(
+            f"{what}: rank {rank} is on node {machine.node_of(rank)} and rank {context.rank} on node {machine.node_of(context.rank)}; "
+            "there is no direct pointer between nodes, use a put or a signal"
+        )
+
+
+def symm_at(context, address: int, rank: int) -> int:
+    """The address of the same symmetric object on ``rank``."""
+    return address + _shift_to(context, address, rank, "symm_at")
+
+
+def symm_at_tile(context, pointers, ranks):
+    """``symm_at`` for a tile of pointers, to one rank or to one for each element."""
+    ranks = np.asarray(ranks)
+    if ranks.size == 1:
+        rank = int(ranks.reshape(-1)[0])
+        if isinstance(pointers, Pointers):
+            shift = _shift_to(context, pointers.base, rank, "symm_at")
+            return Pointers(pointers.base + shift, pointers.axes, pointers.ndim)
+        if not isinstance(pointers, np.ndarray):
+            return pointers + _shift_to(context, int(pointers), rank, "symm_at")
+    addresses, ranks = np.broadcast_arrays(full(pointers), ranks)
+    moved = [a + _shift_to(context, a, r, "symm_at") for a, r in zip(addresses.ravel().tolist(), ranks.ravel().tolist(), strict=True)]
+    return np.array(moved, np.int64).reshape(addresses.shape)
+
+
+# ---------------------------------------------------------------------- signals of a whole block
+
+
+def wait(context, address: int, count: int, expected: int, compare: str, dtype: np.dtype) -> Generator:
+    """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
+    itemsize = dtype.itemsize
+    view = scalar_view(dtype)
+    holds = COMPARISONS[compare]
+    expected_word = dtype.type(expected)
+    yield
+    for number in range(count):
+        word = address + number * itemsize
+        check_scalar(context, word, itemsize, "wait", None)
+        index = element_index(word, itemsize)
+        if not holds(view[index], expected_word):
+            begin = context.clock
+            request = WaitRequest(word, dtype, compare, expected)
+            while not holds(view[index], expected_word):
+                yield request
+            see_word(context, word)
+            context.machine.timeline.waited(context, request, begin)
+        else:
+            see_word(context, word)
+    return 0
+
+
+def notify(context, address: int, rank: int, value: int, op: str, scope: str, dtype: np.dtype, location: int) -> None:
+    """Set or add a signal word of ``rank`` (of this GPU where the scope is "gpu")."""
+    target = address
+    if scope != "gpu":
+        context.memory.check_symmetric(address, "notify")
+        if scope == "intra_node":
+            check_peer(context, rank, "notify")
+        elif not 0 <= rank < context.world_size:
+            check_peer(context, rank, "notify")
+        target += (rank - rank_of(address)) * STRIDE  # type: ignore[operator]
+    check_scalar(context, target, dtype.itemsize, "notify", None)
+    word = dtype.type(value)
+    if op == "add":
+        word = scalar_view(dtype)[element_index(target, dtype.itemsize)] + word
+    put_word(context, target, word, dtype, location)
+
+
+def load_word(context, address: int, dtype: np.dtype, origin):
+    """``ld`` of one word by every thread."""
+    check_scalar(context, address, dtype.itemsize, "ld", origin)
+    see_word(context, address)
+    return scalar_view(dtype)[element_index(address, dtype.itemsize)]
+
+
+def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Generator:
+    """Triton 3.9's ``atomic_poll``: wait for equality; gives False when nothing else can happen before a given time-out."""
+    if timeout is None:
+        yield from wait(context, address, 1, expected, "eq", dtype)
+        return np.True_
+    check_scalar(context, address, dtype.itemsize, "atomic_poll", None)
+    view, index = scalar_view(dtype), element_index(address, dtype.itemsize)
+    deadline = context.clock + timeout
+    while view[index] != dtype.type(expected):
+        if context.clock >= deadline:
+            return np.False_
+        context.clock += 1000.0
+        yield
+    see_word(context, address)
+    return np.True_
+
+
+# ---------------------------------------------------------------------- threads
+
+
+def thread_index(context) -> np.ndarray:
+    """``tid(0)``: one index for each thread of the block."""
+    return np.arange(context.threads, dtype=np.int32)
+
+
+def _active(context, mask) -> np.ndarray:
+    if mask is None:
+        return np.ones(context.threads, np.bool_)
+    return np.broadcast_to(mask, (context.threads,))
+
+
+def _spread(context, value, dtype: np.dtype) -> np.ndarray:
+    return np.broadcast_to(np.asarray(value, dtype), (context.threads,))
+
+
+def check_all_threads(context, mask) -> None:
+    """A block barrier under a condition hangs or worse on a GPU unless every thread comes."""
+    active = _active(context, mask)
+    if not active.all():
+        raise SimulationError(
+            f"a block barrier is reached by {int(active.sum())} of {context.threads} threads; move it out of the condition so that all come"
+        )
+
+
+def load_each(context, addresses, on, dtype: np.dtype, mask) -> np.ndarray:
+    """``ld`` or a scalar ``tl.load`` where each thread has its own address."""
+    active = _active(context, mask) & _spread(context, on, np.dtype(np.bool_))
+    lanes = np.flatnonzero(active)
+    places = _spread(context, addresses, np.dtype(np.int64))[lanes]
+    result = np.zeros(context.threads, dtype)
+    _check_lanes(context, places, dtype, "ld")
+    result[lanes] = scalar_view(dtype)[element_index(places, dtype.itemsize)]
+    for address in np.unique(places).tolist() if lanes.size else ():
+        see_word(context, address)
+    return result
+
+
+def _check_lanes(context, places: np.ndarray, dtype: np.dtype, what: str) -> None:
+    for address in np.unique(places).tolist():
+        check_scalar(context, address, dtype.itemsize, what, None)
+
+
+def store_each(context, addresses, values, dtype: np.dtype, mask, location: int) -> None:
+    """``st`` where addresses or values differ from thread to thread. The last thread's value stays where several write one word."""
+    lanes = np.flatnonzero(_active(context, mask))
+    places = _spread(context, addresses, np.dtype(np.int64))[lanes]
+    data = _spread(context, values, dtype)[lanes]
+    for address, value in zip(places.tolist(), data, strict=True):
+        check_scalar(context, address, dtype.itemsize, "st", None)
+        put_word(context, address, value, dtype, location)
+
+
+def store_first(context, address, value, on, dtype: np.dtype, mask, location: int) -> None:
+    """Stock ``tl.store`` of a scalar: thread 0 stores, if it comes here."""
+    if not _active(context, mask)[0] or not _spread(context, on, np.dtype(np.bool_))[0]:
+        return
+    place = int(_spread(context, address, np.dtype(np.int64))[0])
+    check_scalar(context, place, dtype.itemsize, "store", None)
+    put_word(context, place, _spread(context, value, dtype)[0], dtype, location)
+
+
+def atomic_add_each(context, addresses, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
+    """``atomic_add`` by every active thread, in thread order; gives each the value that it saw."""
+    result = np.zeros(context.threads, dtype)
+    places, data = _spread(context, addresses, np.dtype(np.int64)), _spread(context, values, dtype)
+    for lane in np.flatnonzero(_active(context, mask)).tolist():
+        result[lane] = atomic_scalar(context, ADD, int(places[lane]), data[lane], True, dtype, None, location)
+    return result
+
+
+def atomic_cas_each(context, addresses, expected, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
+    """``atomic_cas`` by every active thread, in thread order; gives each the value that it saw."""
+    result = np.zeros(context.threads, dtype)
+    places = _spread(context, addresses, np.dtype(np.int64))
+    wanted, data = _spread(context, expected, dtype), _spread(context, values, dtype)
+    for lane in np.flatnonzero(_active(context, mask)).tolist():
+        result[lane] = compare_and_swap_scalar(context, int(places[lane]), wanted[lane], data[lane], dtype, None, location)
+    return result
+
+
+def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtype, mask) -> Generator:
+    """A ``wait`` whose words differ from thread to thread: each active thread's condition has to hold."""
+    lanes = np.flatnonzero(_active(context, mask)).tolist()
+    places = _spread(context, addresses, np.dtype(np.int64))
+    numbers = _spread(context, counts, np.dtype(np.int32))
+    values = _spread(context, expected, dtype)
+    for address, count, value in {(int(places[lane]), int(numbers[lane]), values[lane].item()) for lane in lanes}:
+        yield from wait(context, address, count, value, compare, dtype)
+
+
+# ---------------------------------------------------------------------- control flow that differs from thread to thread
+
+
+def _merge(mask: np.ndarray, new: tuple, old: tuple) -> tuple:
+    return tuple(np.where(mask, x, y) for x, y in zip(new, old, strict=True))
+
+
+def divergent_if(context, mask, condition, then_side: Callable, else_side: Callable) -> Generator:
+    """Both sides run as coroutines, each under its own mask, and join; so one side may wait for what the other does."""
+    active = _active(context, mask)
+    taken = active & _spread(context, condition, np.dtype(np.bool_))
+    skipped = active & ~taken
+    if not skipped.any():
+        return (yield from then_side(taken))
+    if not taken.any():
+        return (yield from else_side(skipped))
+    running = {True: then_side(taken), False: else_side(skipped)}
+    results: dict[bool, tuple] = {}
+    while running:
+        requests = []
+        for side in list(running):
+            try:
+                requests.append(next(running[side]))
+            except StopIteration as end:
+                results[side] = end.value
+                del running[side]
+        if running:
+            # Parked only if every side that still runs is.
+            yield requests[0] if len(requests) == len(running) and len(requests) == 1 else _join(requests)
+    return _merge(taken, results[True], results[False])
+
+
+def _join(requests: list):
+    """What both sides together yield: they spin only if both do."""
+    return SPIN if all(request is SPIN or isinstance(request, WaitRequest) for request in requests) else None
+
+
+def divergent_while(context, mask, values: tuple, test: Callable, body: Callable) -> Generator:
+    """Threads that are done wait for those that are not: masked lock step."""
+    active = _active(context, mask)
+    results = None
+    while True:
+        condition, *forwarded = yield from test(active, *values)
+        results = tuple(forwarded) if results is None else _merge(active, tuple(forwarded), results)
+        staying = active & _spread(context, condition, np.dtype(np.bool_))
+        if not staying.any():
+            return results
+        again = yield from body(staying, *forwarded)
+        merged = _merge(staying, again, values)
+        same = (staying == active).all() and all(np.array_equal(x, y) for x, y in zip(merged, values, strict=True))
+        active, values = staying, merged
+        yield SPIN if same else None
+
+
+def divergent_for(context, mask, lower, upper, step, values: tuple, body: Callable) -> Generator:
+    """A ``range`` whose bounds differ from thread to thread."""
+    if np.any(np.asarray(step) <= 0):
+        raise DeviceAssertionError("the step of a range has to be positive")
+    active = _active(context, mask)
+    index = np.broadcast_to(lower, (context.threads,))
+    while True:
+        running = active & (index < upper)
+        if not running.any():
+            return values
+        values = _merge(running, (yield from body(running, index, *values)), values)
+        index = index + step

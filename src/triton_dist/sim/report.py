@@ -1,0 +1,110 @@
+"""The text of a deadlock: who waits, where, for which word, what it holds, and who wrote it last."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from .memory import Memory, element_index, scalar_view
+from .requests import SYMBOLS, WaitRequest
+from .work import Task, WaitEvent
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_SHOWN = 24
+_OTHER_WORDS = 4
+
+
+def deadlock_report(machine: Machine, spinning: list, host_waits: list[tuple[int, str]]) -> str:
+    """One line for each thing that waits, equal ones together."""
+    lines = ["nothing can move; what waits, and for what:"]
+    lines += _waiting_lines(machine)
+    lines += _spinning_lines(spinning)
+    lines += _queued_lines(machine)
+    lines += [f"  rank {rank}, host: {what}" for rank, what in host_waits]
+    return "\n".join(lines)
+
+
+def _waiting_lines(machine: Machine) -> list[str]:
+    groups: dict[tuple, list] = defaultdict(list)
+    for actor in sorted(machine.parked, key=_order):
+        request = actor.waiting
+        name = actor.launch.kernel.name if hasattr(actor, "launch") else actor.work.describe()
+        groups[(actor.rank, name, actor.line(), request.address, request.compare, repr(request.expected))].append(actor)
+    lines = []
+    for (rank, name, line, *_), actors in groups.items():
+        if len(lines) >= _SHOWN:
+            lines.append(f"  ... and {len(groups) - _SHOWN} more waits")
+            break
+        lines.append(f"  rank {rank}, {_programs(actors)}{name}{f' at {line}' if line else ''} {describe_wait(machine.memory, actors[0].waiting)}")
+    return lines
+
+
+def _order(actor) -> tuple:
+    return (actor.rank, isinstance(actor, Task), getattr(actor, "pid", (0, 0, 0))[::-1], actor.waiting.address)
+
+
+def _programs(actors: list) -> str:
+    pids = [actor.pid for actor in actors if hasattr(actor, "pid")]
+    if not pids:
+        return ""
+    if len(pids) == 1:
+        return f"program {pids[0]} of "
+    shown = ", ".join(str(pid) for pid in pids[:3])
+    return f"{len(pids)} programs ({shown}{', ...' if len(pids) > 3 else ''}) of "
+
+
+def describe_wait(memory: Memory, request: WaitRequest) -> str:
+    """What a wait is for, what it sees and who wrote that."""
+    allocation = memory.find(request.address)
+    word = allocation.label(request.address) if allocation else f"the word at {request.address:#x}"
+    seen = scalar_view(request.dtype)[element_index(request.address, request.dtype.itemsize)] if allocation else "?"
+    text = f"waits for {word} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
+    write = memory.writes.get(request.address)
+    if write is not None:
+        return f"{text}, last written by {_writer(write)}"
+    text += "; nobody wrote it"
+    others = {} if allocation is None else memory.writes_in(allocation)
+    if others:
+        shown = [f"{allocation.name}[{allocation.index(a)}] = {w.value} by {_writer(w)}" for a, w in list(others.items())[:_OTHER_WORDS]]  # type: ignore[union-attr]
+        more = f", and {len(others) - _OTHER_WORDS} more" if len(others) > _OTHER_WORDS else ""
+        text += f" (other words of it were written: {'; '.join(shown)}{more})"
+    return text
+
+
+def _writer(write) -> str:
+    writer = write.writer
+    place = writer.launch.kernel.location(write.location) if hasattr(writer, "launch") else None
+    return writer.describe() + (f" at {place}" if place is not None and place.line else "")
+
+
+def _spinning_lines(spinning: list) -> list[str]:
+    groups: dict[tuple, list] = defaultdict(list)
+    for actor in sorted(spinning, key=lambda actor: (actor.rank, actor.pid[::-1])):
+        groups[(actor.rank, actor.launch.kernel.name, actor.line())].append(actor)
+    return [
+        f"  rank {rank}, {_programs(actors)}{name} at {line} spins in a loop that sees no change"
+        for (rank, name, line), actors in list(groups.items())[:_SHOWN]
+    ]
+
+
+def _queued_lines(machine: Machine) -> list[str]:
+    lines = []
+    for rank, device in enumerate(machine.devices):
+        resident = machine.gpu.sm_count - len(device.free)
+        for launch in device.launches:
+            waiting = launch.count - launch.next_program
+            lines.append(
+                f"  rank {rank}: {waiting} of the {launch.count} programs of {launch.kernel.name} can't start, the first is program "  # type: ignore[attr-defined]
+                f"{launch.program_id(launch.next_program)}: all {machine.gpu.sm_count} SMs are taken by {resident} resident programs"
+            )
+        for stream in machine.streams_of(rank):
+            if isinstance(stream.active, WaitEvent):
+                lines.append(f"  rank {rank}, stream {stream.number}: {stream.active.describe()}")
+            if stream.queue and stream.active is not None:
+                lines.append(
+                    f"  rank {rank}, stream {stream.number}: {len(stream.queue)} queued behind {stream.active.describe()}: "
+                    + ", ".join(work.describe() for work in list(stream.queue)[:3])
+                )
+    return lines

@@ -1,0 +1,170 @@
+"""``simulate``: run a host function once for each of many simulated ranks, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import InvalidArgumentError, NestedSimulationError
+from ..runtime.address_map import MAX_WORLD_SIZE
+from . import context as rank_context
+from .context import RankContext
+from .distributed_plugin import RankWorld, installed, leave_groups
+from .gpus import GPU
+from .heap import DEFAULT_HEAP_SIZE, SymmetricHeap, collect_dead_blocks
+from .host import HostScheduler
+from .machine import Machine
+from .process_group import CollectiveEngine
+from .stream_barrier import StreamBarrier
+from .torch_mode import HostReads, StreamOrder
+from .virtual_process import RunWideState, VirtualProcess
+
+_one_at_a_time = threading.Lock()
+"""Held by the running simulation: environment, random states and Triton's driver are the process's, not the thread's."""
+
+CHECKS = (None, "")
+"""Values that ``simulate(check=...)`` takes."""
+
+
+class Simulation:
+    """What the ranks of one ``simulate`` call share: the machine, the collectives, the symmetric heap, every rank's context."""
+
+    def __init__(self, machine: Machine, heap_size: int) -> None:
+        self.machine = machine
+        self.collectives = CollectiveEngine()
+        self.heap = SymmetricHeap(machine, heap_size)
+        self.stream_barrier = StreamBarrier(self.heap, machine.world_size)
+        self.contexts: list[RankContext] = []
+
+
+def simulate(
+    fn: Callable[..., Any],
+    world_size: int,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    schedule: str = "random",
+    gpu: str | GPU = "h100",
+    num_nodes: int = 1,
+    check: str | None = None,
+    heap_size: int | None = None,
+) -> list[Any]:
+    """Run ``fn(*args, **kwargs)`` once on each of ``world_size`` simulated ranks and return the results, one for each rank.
+
+    Each rank has a GPU of its own and what a process has: environment variables (RANK, WORLD_SIZE, ...), random states, a
+    current stream, ``torch.distributed`` groups. Launches are queued and run interleaved with those of the other ranks.
+
+    world_size: 1 to 127.
+    seed: chooses one interleaving of hosts, streams and programs; the same seed, the same run. Random states of the ranks do
+        not depend on it: they are seeded by the rank.
+    schedule: how the machine chooses what runs next (see ``triton_dist.sim.machine.Machine``).
+    gpu: the GPU model to pretend to be, a key of ``triton_dist.sim.gpus.GPUS``.
+    num_nodes: how many hosts the ranks are spread over; divides ``world_size``.
+    check: which extra checks to run; None or "" for none.
+    heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
+
+    The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
+    machine finds wrong (DeadlockError, OutOfBoundsError, ...) is raised as well. Two simulations at once from two threads run
+    one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
+    """
+    if rank_context.current() is not None:
+        raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
+    _check_arguments(fn, world_size, num_nodes, check)
+    heap_size = _heap_size(heap_size)
+    with _one_at_a_time:
+        machine = Machine(world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes)
+        simulation = Simulation(machine, heap_size)
+        caller, settings = VirtualProcess(), RunWideState()
+        scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)
+        for rank in range(world_size):
+            context = RankContext(rank, world_size, num_nodes, simulation, scheduler)
+            simulation.contexts.append(context)
+            process = VirtualProcess.for_rank(rank, _environment(context), RankWorld())
+            scheduler.add_rank(context, process, _body(context, fn, args, kwargs or {}))
+        try:
+            with _simulated_driver(), installed(simulation.collectives):
+                return scheduler.run()
+        finally:
+            settings.restore()
+            machine.close()
+            collect_dead_blocks()
+
+
+def _body(context: RankContext, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    def body() -> Any:
+        # One thread for a rank: backward passes must run in it, too.
+        with torch.autograd.set_multithreading_enabled(False), HostReads(context), StreamOrder(context):
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                leave_groups()
+
+    return body
+
+
+def _check_arguments(fn: Any, world_size: Any, num_nodes: Any, check: Any) -> None:
+    if not callable(fn):
+        raise InvalidArgumentError(f"fn={fn!r} is not callable; pass the function that each rank runs")
+    for name, value in (("world_size", world_size), ("num_nodes", num_nodes)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InvalidArgumentError(f"{name}={value!r} must be an integer of at least 1")
+    if world_size > MAX_WORLD_SIZE:
+        raise InvalidArgumentError(f"world_size={world_size} is more than the {MAX_WORLD_SIZE} ranks that the address map has room for")
+    if world_size % num_nodes:
+        raise InvalidArgumentError(
+            f"num_nodes={num_nodes} does not divide world_size={world_size}; every node has the same number of ranks"
+        )
+    if check not in CHECKS:
+        raise InvalidArgumentError(f"check={check!r} is not known; use one of {list(CHECKS)}")
+
+
+def _heap_size(heap_size: int | None) -> int:
+    source = "heap_size"
+    if heap_size is None:
+        text = os.environ.get("TRITON_DIST_HEAP_SIZE", "")
+        if not text:
+            return DEFAULT_HEAP_SIZE
+        source = "TRITON_DIST_HEAP_SIZE"
+        try:
+            heap_size = int(text)
+        except ValueError:
+            raise InvalidArgumentError(f"{source}={text!r} is not a number of bytes") from None
+    if not isinstance(heap_size, int) or heap_size < 1:
+        raise InvalidArgumentError(f"{source}={heap_size!r} must be a positive number of bytes")
+    return heap_size
+
+
+def _environment(context: RankContext) -> dict[str, str]:
+    """The variables that a launcher such as torchrun sets."""
+    numbers = {
+        "RANK": context.rank,
+        "LOCAL_RANK": context.local_rank,
+        "WORLD_SIZE": context.world_size,
+        "LOCAL_WORLD_SIZE": context.local_world_size,
+        "NODE_RANK": context.node,
+        "GROUP_RANK": context.node,
+        "NNODES": context.num_nodes,
+    }
+    # Nobody listens there: init_process_group finds the other ranks in this process.
+    return {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@contextlib.contextmanager
+def _simulated_driver() -> Iterator[None]:
+    """Make the simulator Triton's active driver, and put back what was there without creating a driver that was not."""
+    from triton.runtime import driver
+
+    from .driver import SimDriver
+
+    before = driver._active
+    driver.set_active(SimDriver())
+    try:
+        yield
+    finally:
+        driver._active = before

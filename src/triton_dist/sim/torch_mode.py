@@ -1,0 +1,282 @@
+"""Torch operators of a rank in stream order: what the current stream still has to compute is not read or overwritten early.
+
+Tensors of the simulator are ordinary CPU tensors. While a rank's current stream is idle an operator simply runs. While work is queued
+there, an operator is queued behind it when it can be (its outputs exist at once, their values come later), and otherwise the host
+waits for the stream first, as a read by the host does on a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..errors import SimulationError
+from ..runtime.address_map import rank_of
+from .context import RankContext
+from .heap import address_of
+from .work import Copy, TorchCall
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How an operator behaves, from its schema. Exactly one of the first three may be true; none: it waits for the stream.
+
+    at_once: touches no element (views, uninitialised and constant outputs).
+    writes: overwrites some of its arguments and returns nothing new; ``written`` are their names.
+    functional: reads its arguments and returns new tensors.
+    random: draws from the rank's random state, which must happen when the host calls it.
+    """
+
+    at_once: bool = False
+    writes: bool = False
+    functional: bool = False
+    random: bool = False
+
+
+_WAITS = {
+    aten.resize_.default,
+    aten.resize_as_.default,
+    aten.set_.source_Storage,
+    aten.set_.source_Storage_storage_offset,
+    aten.set_.source_Tensor,
+    aten.set_.default,
+    aten._local_scalar_dense.default,
+    aten.equal.default,
+}
+"""Operators that read on the host or change a storage, so that they need the stream to be empty."""
+
+_NO_ELEMENTS_READ = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"} | {
+    "new_empty_strided",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "lift_fresh",
+    "lift",
+    "_unsafe_view",
+    "_reshape_alias",
+    "alias",
+    "detach",
+}
+"""Operators with a tensor argument that use only its shape, or return it under another shape."""
+
+
+@functools.cache
+def _kind(func: Any) -> _Kind:
+    if func in _WAITS or func.namespace not in ("aten", "prims"):
+        return _Kind()
+    schema = func._schema
+    arguments = [argument for argument in schema.arguments if "Tensor" in str(argument.type)]
+    if func._schema.name.split("::")[1] in _NO_ELEMENTS_READ or not arguments or func.is_view:
+        return _Kind(at_once=True)
+    if not schema.returns or any("Tensor" not in str(returned.type) for returned in schema.returns):
+        in_place = bool(schema.name.endswith("_") and not schema.returns)  # _foreach_add_ and the like
+        return _Kind(writes=in_place)
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    if any(argument.alias_info is not None for argument in arguments):
+        only_returns_them = all(returned.alias_info is not None and returned.alias_info.is_write for returned in schema.returns)
+        return _Kind(writes=only_returns_them, random=random)
+    return _Kind(functional=not random)
+
+
+class StreamOrder(TorchDispatchMode):
+    """Active in each rank's thread: puts every operator in its place in the current stream."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        context = self._context
+        if func is aten.copy_.default and self._is_peer_copy(args):
+            return self._copy_by_engine(*args[:2])
+        if not context.busy(context.stream):
+            return func(*args, **kwargs)
+        kind = _kind(func)
+        if kind.at_once:
+            return func(*args, **kwargs)
+        if all(issubclass(cls, torch.nn.Parameter) or cls is torch.Tensor for cls in types):
+            if kind.writes:
+                if kind.random:
+                    return self._queue_random(func, args, kwargs)
+                if self._fits_as_it_is(func, args, kwargs):
+                    self._queue(func, lambda: func(*args, **kwargs), (args, kwargs))
+                    return _written(func, args, kwargs)
+            elif kind.functional:
+                outputs = _outputs_like_meta(func, args, kwargs)
+                if outputs is not None:
+                    self._queue(func, lambda: _fill(func, outputs, func(*args, **kwargs)), (args, kwargs, outputs))
+                    return outputs
+        context.synchronize(context.stream, f"torch operator {func}")
+        return func(*args, **kwargs)
+
+    def _queue(self, func: Any, run: Callable[[], object], keep: Any) -> None:
+        def call() -> None:
+            # Autograd has done its part when the host called the operator.
+            with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+                run()
+
+        self._context.submit(TorchCall(call, _label(func)), keep=keep)
+
+    def _fits_as_it_is(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Whether the operator would run without resizing an ``out=`` tensor. A wrong argument raises here, in the host function."""
+        metas = _to_meta((args, kwargs))
+        before = [meta.shape for meta in pytree.tree_leaves(metas) if isinstance(meta, torch.Tensor)]
+        try:
+            func(*metas[0], **metas[1])
+        except (NotImplementedError, RuntimeError):
+            return False
+        return before == [meta.shape for meta in pytree.tree_leaves(metas) if isinstance(meta, torch.Tensor)]
+
+    def _queue_random(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
+        """``x.normal_()`` and the like: the numbers are drawn now, as the host's random state says, and stored in stream order."""
+        target = args[0]
+        drawn = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype)
+        func(drawn, *args[1:], **kwargs)
+        self._queue(func, lambda: target.copy_(drawn), (target, drawn))
+        return target
+
+    def _is_peer_copy(self, args: tuple) -> bool:
+        """Whether a ``copy_`` moves plain bytes to or from another rank's heap: a GPU's copy engine does that."""
+        target, source = args[0], args[1]
+        if type(target) is not torch.Tensor or type(source) is not torch.Tensor or not target.numel():
+            return False
+        owners = {rank_of(target.data_ptr()), rank_of(source.data_ptr())}
+        return (
+            any(owner is not None and owner != self._context.rank for owner in owners)
+            and target.dtype == source.dtype
+            and target.shape == source.shape
+            and target.is_contiguous()
+            and source.is_contiguous()
+        )
+
+    def _copy_by_engine(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        queue_copy(self._context, target, source)
+        return target
+
+
+def queue_copy(context: RankContext, target: torch.Tensor, source: torch.Tensor, stream: int | None = None) -> None:
+    """Queue a copy between contiguous tensors of equal dtype and shape on the copy engine of ``stream`` (default: the current one)."""
+    for tensor in (target, source):
+        register(context, tensor)
+    nbytes = target.numel() * target.element_size()
+    if nbytes:
+        label = f"copy of {nbytes} bytes"
+        context.submit(Copy(address_of(target), address_of(source), nbytes, label), stream=stream, keep=(target, source))
+
+
+def register(context: RankContext, tensor: torch.Tensor) -> None:
+    """Tell the machine of a tensor's storage, so that kernels may use its address. Symmetric memory is known already."""
+    if tensor.device.type == "cpu" and rank_of(address_of(tensor)) is None:
+        context.machine.memory.register(tensor)
+
+
+class HostReads(TorchFunctionMode):
+    """Active in each rank's thread: functions that read elements or hand out addresses without an operator."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        action = _HOST_FUNCTIONS.get(func)
+        if action is not None:
+            context = self._context
+            if action == "address":
+                register(context, args[0])
+            elif action == "storage" and sys._getframe(1).f_globals.get("__name__", "").startswith("triton_dist."):
+                pass
+            elif context.busy(context.stream):
+                context.synchronize(context.stream, f"torch.Tensor.{getattr(func, '__name__', func)}")
+            if action == "host copy":
+                return func(*args, **(kwargs or {})).clone()
+        return func(*args, **(kwargs or {}))
+
+
+_HOST_FUNCTIONS: dict[Any, str] = {
+    torch.Tensor.data_ptr: "address",
+    torch.Tensor.untyped_storage: "storage",
+    torch.Tensor.cpu: "host copy",
+    **dict.fromkeys(
+        (
+            torch.Tensor.tolist,
+            torch.Tensor.numpy,
+            torch.Tensor.__array__,
+            torch.Tensor.__repr__,
+            torch.Tensor.__format__,
+            torch.Tensor.__reduce_ex__,
+            torch.Tensor.__deepcopy__,
+            torch.Tensor.__dlpack__,
+            torch.Tensor.storage,
+        ),
+        "read",
+    ),
+}
+"""What each function does: "read" waits for the stream; "storage" too, unless this package asks; "address" tells the machine of the
+memory; "host copy" (``.cpu()``) gives a tensor of its own, as it does on a GPU."""
+
+
+def _to_meta(values: Any) -> Any:
+    """The same arguments with every tensor replaced by one without memory; equal tensors stay equal."""
+    made: dict[int, torch.Tensor] = {}
+
+    def convert(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        return made[id(tensor)]
+
+    def device(value: torch.device) -> torch.device:
+        return torch.device("meta")
+
+    values = pytree.tree_map_only(torch.Tensor, convert, values)
+    return pytree.tree_map_only(torch.device, device, values)
+
+
+def _outputs_like_meta(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Uninitialised outputs of the right shapes, or None if the shapes depend on values or the operator has no shape rule."""
+    metas = _to_meta((args, kwargs))
+    try:
+        result = func(*metas[0], **metas[1])
+    except (NotImplementedError, RuntimeError):
+        return None
+    leaves = pytree.tree_leaves(result)
+    inputs = {id(leaf) for leaf in pytree.tree_leaves(metas)}
+    if not all(isinstance(leaf, torch.Tensor) and leaf.device.type == "meta" and id(leaf) not in inputs for leaf in leaves):
+        return None
+    return pytree.tree_map_only(torch.Tensor, lambda meta: torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype), result)
+
+
+def _fill(func: Any, outputs: Any, results: Any) -> None:
+    for output, result in zip(pytree.tree_leaves(outputs), pytree.tree_leaves(results), strict=True):
+        if output.shape != result.shape or output.dtype != result.dtype:
+            raise SimulationError(
+                f"torch operator {func} gave {result.dtype} {list(result.shape)} where its shape rule says {output.dtype} "
+                f"{list(output.shape)}; call triton_dist.synchronize() before it"
+            )
+        output.copy_(result)
+
+
+def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What an operator that writes its arguments returns: those arguments, in the order of the schema."""
+    schema = func._schema
+    by_alias: dict[Any, Any] = {}
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) and not argument.kwarg_only else kwargs.get(argument.name)
+            by_alias[frozenset(argument.alias_info.before_set)] = value
+    values = [by_alias[frozenset(returned.alias_info.before_set)] for returned in schema.returns]
+    return None if not values else values[0] if len(values) == 1 else tuple(values)
+
+
+def _label(func: Any) -> str:
+    return f"torch.{func._schema.name.removeprefix('aten::')}"

@@ -1,0 +1,88 @@
+"""What a process has one of, kept apart for each simulated rank: environment, random states, torch.distributed's world."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed import distributed_c10d as c10d
+
+_WORLD_NAMES = ("_world", "_backend", "_default_pg_init_method")
+"""Globals of torch.distributed that say which groups this process is in."""
+
+
+class VirtualProcess:
+    """The saved process-wide state of one rank, or of the caller of ``simulate``.
+
+    Exactly one is installed at any time. ``install`` puts this one in place of ``previous``, which keeps what it had.
+    """
+
+    def __init__(self) -> None:
+        self.environ = dict(os.environ)
+        self.torch_state = torch.default_generator.get_state()
+        self.numpy_bits = np.random.get_bit_generator()
+        self.random_state = random.getstate()
+        self.default_dtype = torch.get_default_dtype()
+        self.world: dict[str, Any] = {name: getattr(c10d, name) for name in _WORLD_NAMES}
+
+    @classmethod
+    def for_rank(cls, rank: int, environ: dict[str, str], world: Any) -> VirtualProcess:
+        """A fresh process for ``rank``: the caller's environment plus ``environ``, and random states seeded by the rank.
+
+        Real processes start with the same torch seed; here each rank has its own, so that a rank that reads its own
+        shard in place of a peer's is not right by accident.
+        """
+        process = cls()
+        process.environ.update(environ)
+        process.torch_state = torch.Generator().manual_seed(rank).get_state()
+        process.numpy_bits = np.random.MT19937(rank)
+        process.random_state = random.Random(rank).getstate()
+        process.world = {"_world": world, "_backend": None, "_default_pg_init_method": None}
+        return process
+
+    def _save(self) -> None:
+        self.environ = dict(os.environ)
+        self.torch_state = torch.default_generator.get_state()
+        self.numpy_bits = np.random.get_bit_generator()
+        self.random_state = random.getstate()
+        self.default_dtype = torch.get_default_dtype()
+        self.world = {name: getattr(c10d, name) for name in _WORLD_NAMES}
+
+    def install(self, previous: VirtualProcess) -> None:
+        """Save the present state into ``previous`` and put this process's in its place."""
+        if previous is self:
+            return
+        previous._save()
+        for name in previous.environ.keys() - self.environ.keys():
+            del os.environ[name]
+        for name, value in self.environ.items():
+            if previous.environ.get(name) != value:
+                os.environ[name] = value
+        torch.default_generator.set_state(self.torch_state)
+        np.random.set_bit_generator(self.numpy_bits)
+        random.setstate(self.random_state)
+        if self.default_dtype != previous.default_dtype:
+            torch.set_default_dtype(self.default_dtype)
+        for name, value in self.world.items():
+            setattr(c10d, name, value)
+
+
+class RunWideState:
+    """Process-wide settings that ranks may change and that ``simulate`` puts back when it ends."""
+
+    def __init__(self) -> None:
+        self.excepthook = sys.excepthook
+        self.threads = torch.get_num_threads()
+        self.deterministic = torch.get_deterministic_debug_mode()
+
+    def restore(self) -> None:
+        """Put the settings back as they were when this object was made."""
+        sys.excepthook = self.excepthook
+        if torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        if torch.get_deterministic_debug_mode() != self.deterministic:
+            torch.set_deterministic_debug_mode(self.deterministic)

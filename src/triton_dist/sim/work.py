@@ -1,0 +1,220 @@
+"""What can be queued on a stream besides a kernel: copies, signals, events and calls of torch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .memory import element_index, scalar_view
+from .ops.memory import put_word, see_word
+from .program import LOCAL_LATENCY_NS, REMOTE_NS_PER_BYTE
+from .requests import COMPARISONS, SYMBOLS, WaitRequest
+
+if TYPE_CHECKING:
+    from .machine import Machine, Stream
+
+_COPY_PIECE = 64 << 10
+_COPY_PIECES = 8
+_COPY_ENGINE_LATENCY_NS = 2000.0
+_TORCH_CALL_NS = 2000.0
+
+
+class Work:
+    """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``stream`` are set when it is submitted."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.done = False
+        self.rank = -1
+        self.queue: Stream | None = None
+        self.begin = 0.0
+        self.end = 0.0
+
+    def describe(self) -> str:
+        """As reports name it."""
+        return self.label
+
+    def start(self, machine: Machine) -> None:
+        """Called when everything before it in its stream has finished."""
+        machine.start_task(self)
+
+    def execute(self, task: Task) -> Generator:
+        """The work, yielding where others may run; for work that ``start`` leaves to a task."""
+        raise NotImplementedError
+
+    def complete(self, machine: Machine) -> None:
+        """Mark as done and let the stream go on."""
+        self.done = True
+        machine.completed(self)
+
+
+class Task:
+    """Runs one Work: what Program is for a kernel's block."""
+
+    __slots__ = ("work", "rank", "machine", "memory", "clock", "generator", "waiting", "start")
+
+    def __init__(self, work: Work, machine: Machine) -> None:
+        self.work = work
+        self.rank = work.rank
+        self.machine = machine
+        self.memory = machine.memory
+        self.clock = self.start = work.begin
+        self.waiting: object = None
+        self.generator = work.execute(self)
+
+    def charge_word(self, allocation) -> None:
+        self.clock += LOCAL_LATENCY_NS
+
+    def describe(self) -> str:
+        return f"rank {self.rank}, {self.work.describe()}"
+
+    def line(self) -> str:
+        return ""
+
+
+class TorchCall(Work):
+    """A torch op (or any host function) in stream order. It may write anywhere, so whoever waits looks again afterwards."""
+
+    def __init__(self, function: Callable[[], object], label: str = "torch op") -> None:
+        super().__init__(label)
+        self._function: Callable[[], object] | None = function
+
+    def execute(self, task: Task) -> Generator:
+        assert self._function is not None
+        self._function()
+        self._function = None
+        task.clock += _TORCH_CALL_NS
+        task.memory.touch_all()
+        return
+        yield
+
+
+class Copy(Work):
+    """A copy by the copy engine. It lands piece by piece, later than everything that does not wait for it.
+
+    destination, source: addresses. size: bytes.
+    """
+
+    def __init__(self, destination: int, source: int, size: int, label: str = "copy") -> None:
+        super().__init__(f"{label} of {size} bytes")
+        self.destination, self.source, self.size = destination, source, size
+
+    def execute(self, task: Task) -> Generator:
+        memory = task.memory
+        if self.size == 0:
+            return
+        memory.check(self.destination, self.destination + self.size, 1, "copy to")
+        memory.check(self.source, self.source + self.size, 1, "copy from")
+        task.clock += _COPY_ENGINE_LATENCY_NS
+        piece = max(_COPY_PIECE, -(-self.size // _COPY_PIECES))
+        for offset in range(0, self.size, piece):
+            yield
+            size = min(piece, self.size - offset)
+            ctypes.memmove(self.destination + offset, self.source + offset, size)
+            task.clock += size * REMOTE_NS_PER_BYTE / 10
+            memory.version += 1
+            if memory.watchers:
+                memory.touch(self.destination + offset, self.destination + offset + size)
+
+
+class Fill(Work):
+    """Fill memory with one byte value, as ``cuMemsetD8Async`` does."""
+
+    def __init__(self, address: int, size: int, value: int, label: str = "fill") -> None:
+        super().__init__(f"{label} of {size} bytes")
+        self.address, self.size, self.value = address, size, value
+
+    def execute(self, task: Task) -> Generator:
+        yield
+        if self.size:
+            task.memory.check(self.address, self.address + self.size, 1, "fill")
+            ctypes.memset(self.address, self.value, self.size)
+            task.memory.version += 1
+            task.memory.touch(self.address, self.address + self.size)
+
+
+class WriteValue(Work):
+    """Set a signal word from the host in stream order: everything before it in the stream is visible to who sees it.
+
+    bits: 32 or 64.
+    """
+
+    def __init__(self, address: int, value: int, bits: int = 32) -> None:
+        super().__init__("write of a signal by its stream")
+        self.address, self.value = address, value
+        self.dtype = np.dtype(f"i{bits // 8}")
+
+    def execute(self, task: Task) -> Generator:
+        yield
+        task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal write")
+        put_word(task, self.address, self.dtype.type(self.value), self.dtype, -1)
+
+
+class WaitValue(Work):
+    """Hold the stream until a signal word fulfils a condition. compare: eq, ne, ge, gt, le or lt. bits: 32 or 64."""
+
+    def __init__(self, address: int, value: int, compare: str = "ge", bits: int = 32) -> None:
+        super().__init__(f"wait of its stream for a signal {SYMBOLS[compare]} {value}")
+        self.address, self.value, self.compare = address, value, compare
+        self.dtype = np.dtype(f"i{bits // 8}")
+
+    def execute(self, task: Task) -> Generator:
+        yield
+        task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal wait")
+        view, index = scalar_view(self.dtype), element_index(self.address, self.dtype.itemsize)
+        expected = self.dtype.type(self.value)
+        while not COMPARISONS[self.compare](view[index], expected):
+            yield WaitRequest(self.address, self.dtype, self.compare, self.value)
+        see_word(task, self.address)
+
+
+class DeviceEvent:
+    """A point in a stream. ``recorded`` is the last record queued, None before the first."""
+
+    def __init__(self) -> None:
+        self.recorded: RecordEvent | None = None
+
+    @property
+    def done(self) -> bool:
+        """True when everything before the last record has finished, and before any record."""
+        return self.recorded is None or self.recorded.done
+
+
+class RecordEvent(Work):
+    """Record an event; whoever waits for this record goes on when the stream has come to it."""
+
+    def __init__(self, event: DeviceEvent) -> None:
+        super().__init__("record of an event")
+        self.waiters: list[WaitEvent] = []
+        event.recorded = self
+
+    def start(self, machine: Machine) -> None:
+        self.end = self.begin
+        self.complete(machine)
+        for waiter in self.waiters:
+            waiter.end = max(waiter.begin, self.end)
+            waiter.complete(machine)
+        self.waiters.clear()
+
+
+class WaitEvent(Work):
+    """Hold the stream until the record that the event had when this was queued has happened."""
+
+    def __init__(self, event: DeviceEvent) -> None:
+        super().__init__("wait for an event")
+        self.record = event.recorded
+
+    def describe(self) -> str:
+        if self.record is None or self.record.queue is None:
+            return self.label
+        return f"wait for an event of rank {self.record.rank}'s stream {self.record.queue.number}"
+
+    def start(self, machine: Machine) -> None:
+        if self.record is None or self.record.done:
+            self.end = max(self.begin, self.record.end if self.record else 0.0)
+            self.complete(machine)
+        else:
+            self.record.waiters.append(self)

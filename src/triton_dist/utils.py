@@ -1,0 +1,247 @@
+"""The documented host names of ``triton_dist.utils``: thin forms of what ``triton_dist.runtime`` does."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .errors import InvalidArgumentError, NotInitializedError
+from .runtime import streams, symmetric, world
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+NVSHMEM_SIGNAL_DTYPE = torch.int64
+"""dtype of the signal words of puts with a signal."""
+
+_TRUE = ("1", "true", "on", "yes", "y")
+_FALSE = ("0", "false", "off", "no", "n", "")
+
+
+# ---------------------------------------------------------------------- initialization
+
+
+def initialize_distributed(seed: int | None = None, initialize_shmem: bool = True) -> dist.ProcessGroup:
+    """Start ``torch.distributed``, seed this rank, and make symmetric memory ready. Every rank calls it.
+
+    seed: of torch's, numpy's and Python's random states; default the rank.
+    initialize_shmem: whether ``is_shmem_initialized`` is true afterwards and symmetric tensors can be made.
+    Returns the process group of all ranks.
+    """
+    import torch.distributed as dist
+
+    context = world.require_world("initialize_distributed")
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    group = dist.new_group(ranks=list(range(context.world_size)))
+    init_seed(context.rank if seed is None else seed)
+    if initialize_shmem:
+        init_nvshmem_by_torch_process_group(group)
+    dist.barrier(group)
+    return group
+
+
+def init_nvshmem_by_torch_process_group(pg: dist.ProcessGroup) -> None:
+    """Make symmetric memory ready for the ranks of ``pg``, which must be all ranks. Every one of them calls it."""
+    context = world.require_world("init_nvshmem_by_torch_process_group")
+    if pg.size() != context.world_size:
+        raise InvalidArgumentError(
+            f"init_nvshmem_by_torch_process_group: the group has {pg.size()} ranks but the world has {context.world_size}; "
+            "pass a group of all ranks"
+        )
+    context.shmem_initialized = True
+
+
+init_rocshmem_by_torch_process_group = init_nvshmem_by_torch_process_group
+
+
+def finalize_distributed() -> None:
+    """Wait for this rank's device work, then leave symmetric memory and ``torch.distributed``. Every rank calls it."""
+    import torch.distributed as dist
+
+    context = world.require_world("finalize_distributed")
+    context.synchronize(why="finalize_distributed()")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+    context.shmem_initialized = False
+
+
+def is_shmem_initialized() -> bool:
+    """Whether ``initialize_distributed`` (with ``initialize_shmem``) made symmetric memory ready here."""
+    context = world.current_world()
+    return context is not None and context.shmem_initialized
+
+
+# ---------------------------------------------------------------------- tensors
+
+
+def nvshmem_create_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Create a symmetric tensor; contents unspecified. Every rank calls it (see ``symm_empty``)."""
+    _require_shmem("nvshmem_create_tensor")
+    return symmetric.symm_empty(shape, dtype)
+
+
+def nvshmem_create_tensors(shape: Sequence[int], dtype: torch.dtype, rank: int, local_world_size: int) -> list[torch.Tensor]:
+    """Create a symmetric tensor and return it as seen on each rank of this node; entry ``rank % local_world_size`` is our own.
+
+    rank: this rank in the world. local_world_size: ranks on each node.
+    """
+    _require_shmem("nvshmem_create_tensors")
+    tensor = symmetric.symm_empty(shape, dtype)
+    first = rank // local_world_size * local_world_size
+    return [tensor if peer == rank else symmetric.symm_peer(tensor, peer) for peer in range(first, first + local_world_size)]
+
+
+def nvshmem_free_tensor_sync(tensor: torch.Tensor) -> None:
+    """Wait for this rank's device work, then free a symmetric tensor. Every rank calls it."""
+    streams.synchronize()
+    symmetric.symm_free(tensor)
+
+
+def _require_shmem(what: str) -> None:
+    world.require_world(what)
+    if not is_shmem_initialized():
+        raise NotInitializedError(f"{what} needs symmetric memory: call triton_dist.utils.initialize_distributed() first")
+
+
+# ---------------------------------------------------------------------- synchronization
+
+
+def nvshmem_barrier_all_on_stream(stream: streams.Stream | None = None) -> None:
+    """A barrier of all ranks on ``stream`` (default: the current stream); the host does not wait.
+
+    Work queued after it on any rank's stream starts when all work queued before it on every rank's stream has finished.
+    """
+    context = world.require_world("nvshmem_barrier_all_on_stream")
+    context.simulation.stream_barrier.enqueue(context, None if stream is None else stream.stream_id)
+
+
+rocshmem_barrier_all_on_stream = nvshmem_barrier_all_on_stream
+
+
+# ---------------------------------------------------------------------- platform
+
+
+def is_cuda() -> bool:
+    """Whether kernels see a CUDA device; the simulator pretends to be one."""
+    return world.is_initialized() or torch.cuda.is_available() and torch.version.hip is None
+
+
+def is_hip() -> bool:
+    """Whether kernels see an AMD device."""
+    return not world.is_initialized() and torch.cuda.is_available() and torch.version.hip is not None
+
+
+def _capability() -> int:
+    """Compute capability times ten of the (pretended) device; 0 without one."""
+    context = world.current_world()
+    if context is not None:
+        return context.machine.gpu.capability
+    if not is_cuda():
+        return 0
+    major, minor = torch.cuda.get_device_capability()
+    return major * 10 + minor
+
+
+def has_tma() -> bool:
+    """Whether the (pretended) device has the tensor memory accelerator: compute capability 9.0 and up."""
+    return is_cuda() and _capability() >= 90
+
+
+def is_nvshmem_multimem_supported() -> bool:
+    """Whether multicast memory can be used; not in the simulator."""
+    return False
+
+
+def has_fullmesh_nvlink() -> bool:
+    """Whether every pair of GPUs of this node is linked directly; so it is in the simulator."""
+    world.require_world("has_fullmesh_nvlink")
+    return True
+
+
+def supports_p2p_native_atomic() -> bool:
+    """Whether atomics on a peer's memory work; they do in the simulator."""
+    world.require_world("supports_p2p_native_atomic")
+    return True
+
+
+def get_device_max_shared_memory_size(device_id: int) -> int:
+    """Bytes of shared memory that one block may use on the (pretended) device."""
+    context = world.current_world()
+    if context is not None:
+        return context.machine.gpu.max_shared_memory
+    return torch.cuda.get_device_properties(device_id).shared_memory_per_block_optin
+
+
+# ---------------------------------------------------------------------- small helpers
+
+
+def dist_print(*args: Any, allowed_ranks: Sequence[int] | str = (0,), prefix: bool = False, need_sync: bool = False, **kwargs: Any) -> None:
+    """``print`` on some ranks only.
+
+    allowed_ranks: the ranks that print, or "all".
+    prefix: begin each print with the rank.
+    need_sync: wait for this rank's device work first, and print the ranks one after the other, in order; every rank must call it.
+    """
+    context = world.require_world("dist_print")
+    if isinstance(allowed_ranks, str) and allowed_ranks != "all":
+        raise InvalidArgumentError(f'dist_print: allowed_ranks={allowed_ranks!r} must be a sequence of ranks or "all"')
+    chosen = range(context.world_size) if isinstance(allowed_ranks, str) else allowed_ranks
+    if need_sync:
+        streams.synchronize()
+    for turn in range(context.world_size) if need_sync else (context.rank,):
+        if turn == context.rank and turn in chosen:
+            print(*((f"[rank:{context.rank}]",) if prefix else ()), *args, **kwargs)
+            (kwargs.get("file") or sys.stdout).flush()
+        if need_sync:
+            import torch.distributed as dist
+
+            dist.barrier()
+
+
+def rand_tensor(shape: Sequence[int], dtype: torch.dtype, device: str | torch.device = "cuda") -> torch.Tensor:
+    """A tensor of random numbers: in [-1, 1] for floats, in the dtype's range up to ±127 for integers, any for bool.
+
+    device: "cuda" means the active machine's device, so that scripts run unchanged on the simulator.
+    """
+    if str(device).split(":")[0] == "cuda" and world.is_initialized():
+        device = streams.device()
+    if dtype.is_floating_point:
+        return (torch.rand(tuple(shape), device=device) * 2 - 1).to(dtype)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, tuple(shape), device=device).to(dtype)
+    low = max(torch.iinfo(dtype).min, -127)
+    return torch.randint(low, 128, tuple(shape), device=device).to(dtype)
+
+
+def init_seed(seed: int = 0) -> None:
+    """Seed torch's, numpy's and Python's random states of this rank."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def get_bool_env(env: str, default_value: bool) -> bool:
+    """The environment variable ``env`` as a bool: 1/true/on/yes or 0/false/off/no, in any case; ``default_value`` if it is not set."""
+    text = os.environ.get(env)
+    if text is None:
+        return default_value
+    if text.strip().lower() not in _TRUE + _FALSE:
+        raise InvalidArgumentError(f"{env}={text!r} is not a bool; use 1 or 0")
+    return text.strip().lower() in _TRUE
+
+
+def get_int_env(env: str, default_value: int) -> int:
+    """The environment variable ``env`` as an int; ``default_value`` if it is not set or empty."""
+    text = os.environ.get(env, "").strip()
+    try:
+        return int(text, 0) if text else default_value
+    except ValueError:
+        raise InvalidArgumentError(f"{env}={text!r} is not an integer") from None
