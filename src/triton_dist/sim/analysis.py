@@ -24,6 +24,7 @@ class FunctionFacts:
     axes: dimensions along which a tensor may vary; along the others its array has size 1.
     origin: the function argument that a pointer was computed from, where that is one only.
     deferred: sums and conjunctions that are never computed, since all users take their terms.
+    linear: integer tensors with a constant step along each axis, but for a wrap-around.
     varying: scalars that differ from thread to thread.
     """
 
@@ -33,6 +34,7 @@ class FunctionFacts:
     axes: dict[str, frozenset[int]] = field(default_factory=dict)
     origin: dict[str, str | None] = field(default_factory=dict)
     deferred: set[str] = field(default_factory=set)
+    linear: set[str] = field(default_factory=set)
     varying: set[str] = field(default_factory=set)
 
 
@@ -61,6 +63,8 @@ def analyse(function: Operation) -> FunctionFacts:
         for name, kind in zip(operation.results, operation.result_types, strict=True):
             if kind.shape is not None:
                 facts.axes[name] = _axes(operation, kind, facts)
+                if _is_linear(operation, facts):
+                    facts.linear.add(name)
     _find_origins(function, operations, facts)
     for operation in operations:
         if operation.name == "arith.addi" and _can_defer(operation, facts, _used_as_offset, 2):
@@ -93,6 +97,19 @@ def _axes(operation: Operation, kind: Type, facts: FunctionFacts) -> frozenset[i
     if name == "tt.broadcast" or name.startswith(_ELEMENTWISE):
         return frozenset().union(*operands)
     return every
+
+
+def _is_linear(operation: Operation, facts: FunctionFacts) -> bool:
+    name = operation.name
+    if name in ("tt.make_range", "tt.splat"):
+        return True
+    if name == "arith.constant":
+        return "[" not in str(operation.attributes.get("value", ""))
+    if not all(operand in facts.linear for operand in operation.operands):
+        return False
+    if name == "arith.muli":
+        return any(not facts.axes[operand] for operand in operation.operands)
+    return name in ("arith.addi", "arith.subi", "arith.extsi", "tt.expand_dims", "tt.broadcast")
 
 
 def _used_as_offset(operation: Operation, position: int) -> bool:

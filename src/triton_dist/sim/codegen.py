@@ -190,17 +190,17 @@ class FunctionEmitter:
             self.line(f"{result} = ({expression}).item()")
 
     def terms(self, name: str, kind: str) -> list[str]:
-        """The arrays whose sum ("arith.addi") or conjunction ("arith.andi") a value is."""
+        """The values whose sum ("arith.addi") or conjunction ("arith.andi") a value is."""
         operation = self.facts.defined_by.get(name)
         if operation is not None and operation.name == kind and name in self.facts.deferred:
             return [term for operand in operation.operands for term in self.terms(operand, kind)]
-        return [self.array(name)]
+        return [name]
 
     def masks(self, name: str | None) -> str:
         """Source of the tuple of masks of a load or store."""
         if name is None:
             return "()"
-        return "(" + "".join(f"{term}, " for term in self.terms(name, "arith.andi")) + ")"
+        return "(" + "".join(f"{self.array(term)}, " for term in self.terms(name, "arith.andi")) + ")"
 
     def origin(self, name: str) -> str:
         """Python name of the allocation that a pointer came from, or ``None``."""

@@ -116,8 +116,10 @@ def _add_pointer(emitter: FunctionEmitter, operation: Operation) -> None:
         else:
             emitter.assign(operation, f"{emitter.value(pointer)} + {emitter.value(offset)} * {size}")
         return
-    terms = "".join(f"{term}, " for term in emitter.terms(offset, "arith.addi"))
-    emitter.assign(operation, f"add_offsets({emitter.value(pointer)}, ({terms}), {size})")
+    names = emitter.terms(offset, "arith.addi")
+    terms = "".join(f"{emitter.array(name)}, " for name in names)
+    linear = emitter.module.constant(tuple(name in emitter.facts.linear for name in names), "linear")
+    emitter.assign(operation, f"add_offsets({emitter.value(pointer)}, ({terms}), {size}, {linear})")
 
 
 @handles("tt.ptr_to_int", "tt.int_to_ptr")

@@ -17,23 +17,35 @@ def _arange(count: int) -> np.ndarray:
 
 
 class Axis:
-    """Byte offsets along one axis. ``step`` is None where the offsets have no constant step."""
+    """Byte offsets along one axis: ``term * itemsize``. ``step`` is None where the offsets have no constant step.
 
-    __slots__ = ("offsets", "first", "step", "count")
+    linear: the code that made the offsets says that they have a constant step but for a wrap-around, which the last one betrays.
+    """
 
-    def __init__(self, offsets: np.ndarray) -> None:
-        flat = offsets.ravel()
-        self.offsets = offsets
-        self.first = first = int(flat[0])
-        self.count = count = flat.size
+    __slots__ = ("term", "itemsize", "first", "step", "count")
+
+    def __init__(self, term: np.ndarray, itemsize: int, linear: bool) -> None:
+        flat = term.reshape(-1)
+        self.term = term
+        self.itemsize = itemsize
+        first = int(flat[0])
+        count = self.count = flat.size
         step = int(flat[1]) - first
-        regular = first + step * (count - 1) == int(flat[-1]) and (count == 2 or bool((flat == _arange(count) * step + first).all()))
-        self.step = step if regular else None
+        self.first = first * itemsize
+        regular = first + step * (count - 1) == int(flat[-1])
+        if regular and not linear and count > 2:
+            regular = bool((flat == _arange(count) * step + first).all())
+        self.step = step * itemsize if regular else None
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """The offsets as an array with one dimension of size above 1."""
+        return self.term.astype(np.int64) * self.itemsize
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
         """Smallest and largest offset of the elements ``begin`` to ``end``."""
         if self.step is None:
-            part = self.offsets.ravel()[begin:end]
+            part = self.offsets.reshape(-1)[begin:end]
             return int(part.min()), int(part.max())
         one, other = self.first + self.step * begin, self.first + self.step * (end - 1)
         return (one, other) if one <= other else (other, one)
@@ -64,19 +76,20 @@ def full(pointers) -> np.ndarray | np.int64:
     return pointers if isinstance(pointers, np.ndarray) else np.int64(pointers)
 
 
-def add_offsets(pointers, terms: tuple, itemsize: int):
+def add_offsets(pointers, terms: tuple, itemsize: int, linear: tuple[bool, ...]):
     """``pointers`` plus the sum of ``terms`` elements of ``itemsize`` bytes.
 
     pointers: an int (the same address everywhere), an int64 array, or Pointers.
     terms: integer arrays or scalars of one dtype; their sum wraps around in that dtype, as it does on the GPU.
+    linear: for each term, whether it is known to have a constant step along each axis.
     """
     if len(terms) > 1 and _may_wrap(terms):
         total = terms[0]
         for term in terms[1:]:
             total = total + term
-        terms = (total,)
-    for term in terms:
-        pointers = _add(pointers, term, itemsize)
+        terms, linear = (total,), (False,)
+    for term, known in zip(terms, linear, strict=True):
+        pointers = _add(pointers, term, itemsize, known)
     return pointers
 
 
@@ -92,29 +105,32 @@ def _may_wrap(terms: tuple) -> bool:
     return lo < -limit or hi >= limit
 
 
-def _add(pointers, term, itemsize: int):
+def _add(pointers, term, itemsize: int, linear: bool):
     if not isinstance(term, np.ndarray) or term.size == 1:
-        shift = int(term if not isinstance(term, np.ndarray) else term.ravel()[0]) * itemsize
+        shift = int(term if not isinstance(term, np.ndarray) else term.reshape(-1)[0]) * itemsize
         if isinstance(pointers, Pointers):
             return Pointers(pointers.base + shift, pointers.axes, pointers.ndim)
         return pointers + shift
-    offsets = term.astype(np.int64) * itemsize
-    if isinstance(pointers, np.ndarray):
-        return pointers + offsets
-    axis = _only_axis(offsets)
-    if axis is None:
-        return full(pointers) + offsets
+    axis = only_axis(term)
+    if axis is None or isinstance(pointers, np.ndarray):
+        return full(pointers) + term.astype(np.int64) * itemsize
     if not isinstance(pointers, Pointers):
-        return Pointers(int(pointers), {axis: Axis(offsets)}, offsets.ndim)
+        return Pointers(int(pointers), {axis: Axis(term, itemsize, linear)}, term.ndim)
     axes = dict(pointers.axes)
-    axes[axis] = Axis(axes[axis].offsets + offsets if axis in axes else offsets)
-    return Pointers(pointers.base, axes, offsets.ndim)
+    if axis in axes:
+        axes[axis] = Axis(axes[axis].offsets + term.astype(np.int64) * itemsize, 1, False)
+    else:
+        axes[axis] = Axis(term, itemsize, linear)
+    return Pointers(pointers.base, axes, term.ndim)
 
 
-def _only_axis(array: np.ndarray) -> int | None:
+def only_axis(array: np.ndarray) -> int | None:
     """The one dimension of size above 1, or None if there are several."""
+    shape = array.shape
+    if len(shape) == 1:
+        return 0
     found = None
-    for axis, size in enumerate(array.shape):
+    for axis, size in enumerate(shape):
         if size > 1:
             if found is not None:
                 return None

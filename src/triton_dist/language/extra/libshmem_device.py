@@ -48,7 +48,7 @@ def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     tl.static_assert(0 <= cmp_ and cmp_ <= 5, "signal_wait_until: cmp_ must be one of NVSHMEM_CMP_EQ, NE, GT, LE, LT, GE")
     NAMES: tl.constexpr = ("eq", "ne", "gt", "le", "lt", "ge")
     seen = ld(sig_addr, "sys", "acquire")
-    value = tl.to_tensor(cmp_val).to(seen.dtype)
+    value = tl.cast(cmp_val, seen.dtype)
     while not holds(seen, value, NAMES[cmp_]):
         seen = ld(sig_addr, "sys", "acquire")
     return seen

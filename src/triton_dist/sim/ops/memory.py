@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..memory import Allocation, Write, element_index, scalar_view, window
-from ..pointers import Pointers, _only_axis, full
+from ..pointers import Pointers, full, only_axis
 
 _EMPTY = object()
 _GENERAL = object()
@@ -24,10 +24,10 @@ def _ranges(pointers: Pointers, masks: tuple, shape: tuple[int, ...]):
             continue
         if mask.all():
             continue
-        axis = _only_axis(mask)
+        axis = only_axis(mask)
         if axis is None:
             return _GENERAL if mask.any() else _EMPTY
-        on = mask.ravel().nonzero()[0]
+        on = mask.reshape(-1).nonzero()[0]
         if not on.size:
             return _EMPTY
         begin, end = int(on[0]), int(on[-1]) + 1
@@ -159,7 +159,7 @@ def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[
             return
         if ranges is not _GENERAL:
             address, lo, hi, counts, strides = _box(context, pointers, ranges, shape, dtype, "store", origin)
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and value.ndim:
                 place = tuple(
                     slice(*ranges[axis]) if axis in ranges and size > 1 else slice(None) for axis, size in enumerate(value.shape)
                 )
