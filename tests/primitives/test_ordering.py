@@ -134,7 +134,6 @@ def test_impure_assembly_alone_does_not_keep_loads_apart_on_3_9(compiled):
 @pytest.mark.parametrize("arch", (90, 100))
 def test_descriptor_loads_are_not_merged_across_a_wait(compiled, arch):
     text = ptx_of(compiled, descriptor_kernel, arch, "ours")
-    loads = [match.start() for match in re.finditer(r"cp\.async\.bulk\.tensor\S*global", text) if "shared" in text[match.start() : match.end()]]
     loads = [match.start() for match in re.finditer(r"cp\.async\.bulk\.tensor\.2d\.shared\S*", text)]
     assert len(loads) == 2
     assert loads[0] < text.index("bra POLL") < text.index("fence.proxy.async;") < loads[1]
@@ -158,7 +157,7 @@ def test_a_wait_stays_in_its_loop(compiled, arch):
 
     def wait_is_in_loop(texts):
         inside = False
-        for line in texts["ttir"].splitlines():
+        for line in texts["ttgir"].splitlines():
             inside = inside or "scf.for" in line
             if "ld.acquire" in line:
                 return inside

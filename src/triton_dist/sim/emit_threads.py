@@ -73,7 +73,8 @@ def _wait(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, 
         emitter.line(f"yield from primitives.wait_each(C, {arguments})")
         emitter.alias(operation.results[0], "0")
         return
-    arguments = f"{emitter.value(pointer)}, {emitter.value(count)}, {emitter.value(expected)}, {compare!r}, {dtype}"
+    size = operation.operand_types[2].dtype.itemsize
+    arguments = f"{emitter.value(pointer)}, {emitter.value(count)}, {emitter.value(expected)}, {compare!r}, {size}"
     emitter.assign(operation, f"yield from primitives.wait(C, {arguments})")
 
 
@@ -82,10 +83,10 @@ def _notify(emitter: FunctionEmitter, operation: Operation, parameters: dict[str
     if any(name in emitter.facts.varying for name in operation.operands):
         raise emitter.fail("notify is a call of the whole block, but an argument varies from thread to thread; use st or atomic_add")
     pointer, rank, value = emitter.values(operation)
-    dtype = emitter.module.dtype(operation.operand_types[2].dtype)
+    size = operation.operand_types[2].dtype.itemsize
     emitter.line("yield")
     kind = f"{parameters['op']!r}, {parameters['scope']!r}"
-    emitter.line(f"primitives.notify(C, {pointer}, {rank}, {value}, {kind}, {dtype}, {emitter.location_number()})")
+    emitter.line(f"primitives.notify(C, {pointer}, {rank}, {value}, {kind}, {size}, {emitter.location_number()})")
     emitter.alias(operation.results[0], "0")
 
 

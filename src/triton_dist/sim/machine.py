@@ -85,7 +85,6 @@ class Machine:
         self._streams: dict[tuple[int, int], Stream] = {}
         self._stream_count = [0] * world_size
         self.devices = [Device(deque(), [(0.0, sm) for sm in range(self.gpu.sm_count)]) for _ in range(world_size)]
-        self.parked: set = set()
         for rank in range(world_size):
             self.new_stream(rank)
 
@@ -182,8 +181,12 @@ class Machine:
 
     def _wake(self, actors: list) -> None:
         for actor in actors:
-            self.parked.discard(actor)
-            self._ready(actor)
+            actor.waiting = None
+        (self._turns if self._random is None else self._runnable).extend(actors)
+
+    def parked(self) -> list:
+        """Programs and tasks that wait for a word."""
+        return [actor for actors in self.memory.watchers.values() for actor in actors]
 
     def _ended(self, actor) -> None:
         if isinstance(actor, Task):
@@ -277,8 +280,12 @@ class Machine:
             self._spinning.append(actor)
         elif isinstance(request, WaitRequest):
             actor.waiting = request
-            self.parked.add(actor)
-            self.memory.watchers.setdefault(request.address >> 3, []).append(actor)
+            watchers = self.memory.watchers
+            granule = request.address >> 3
+            if granule in watchers:
+                watchers[granule].append(actor)
+            else:
+                watchers[granule] = [actor]
         else:
             raise SimulationError(f"a program yielded {request!r}")
 
@@ -304,11 +311,10 @@ class Machine:
 
     def close(self) -> None:
         """Drop what is left; suspended programs are closed."""
-        for actor in [*self._runnable, *self._turns, *self._spinning, *self.parked]:
+        for actor in [*self._runnable, *self._turns, *self._spinning, *self.parked()]:
             actor.generator.close()
         self._runnable.clear()
         self._turns.clear()
         self._spinning.clear()
-        self.parked.clear()
         self.memory.watchers.clear()
         self._streams.clear()

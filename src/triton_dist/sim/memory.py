@@ -10,6 +10,7 @@ import bisect
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -52,6 +53,9 @@ def element_index(address, itemsize: int):
 
 _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
 
+WORDS = {size: memoryview(_WHOLE).cast(code) for size, code in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
+"""All memory as signed Python ints of 1, 2, 4 or 8 bytes: the fastest way to one integer word. Index as for ``scalar_view``."""
+
 
 @dataclass(slots=True, eq=False)
 class Allocation:
@@ -73,14 +77,13 @@ class Allocation:
         return f"{self.name}[{self.index(address)}]" + (f" of rank {self.rank}" if self.rank is not None else "")
 
 
-@dataclass(slots=True)
-class Write:
-    """Who wrote a word last: a description, the value, and the simulated time in nanoseconds."""
+class Write(NamedTuple):
+    """Who wrote a word last, what, when in simulated nanoseconds, and the number of the source line in the writer's kernel."""
 
-    writer: object
+    writer: Any
     value: object
     time: float
-    location: int = -1
+    location: int
 
 
 @dataclass
@@ -91,8 +94,10 @@ class Memory:
     """Grows whenever a value in memory changes; a spinning program is tried again only then."""
     watchers: dict[int, list] = field(default_factory=dict)
     """Parked programs by the 8-byte granule that they wait for."""
-    writes: dict[int, Write] = field(default_factory=dict)
-    """The last write of a signal word, by address."""
+    writes: dict[int, tuple] = field(default_factory=dict)
+    """The last write of a signal word, by address: the fields of a Write, as a plain tuple because there are many."""
+    known_words: dict[tuple[int, int], Allocation] = field(default_factory=dict)
+    """Words, by address and size, that were found to be inside an allocation and aligned."""
     wake: Callable[[list], None] = lambda parked: None
     _starts: list[int] = field(default_factory=list)
     _allocations: list[Allocation] = field(default_factory=list)
@@ -127,6 +132,7 @@ class Memory:
     def register_range(self, lo: int, nbytes: int, *, name: str, rank: int | None, symmetric: bool, itemsize: int) -> Allocation:
         """Register memory that is no torch storage of its own, such as a piece of a symmetric heap."""
         allocation = Allocation(lo, lo + nbytes, name, itemsize, rank, symmetric)
+        self.known_words.clear()
         if nbytes:
             self._drop_overlapping(lo, lo + nbytes)
             at = bisect.bisect_left(self._starts, lo)
@@ -139,6 +145,7 @@ class Memory:
         if allocation.freed:
             return
         allocation.freed = True
+        self.known_words.clear()
         self._storages.pop(allocation.lo, None)
         at = bisect.bisect_left(self._starts, allocation.lo)
         if at < len(self._allocations) and self._allocations[at] is allocation:
@@ -209,6 +216,14 @@ class Memory:
         around = self._allocations[max(at, 0) : at + 2]
         return min(around, key=lambda a: min(abs(address - a.lo), abs(address - a.hi)), default=None)
 
+    def check_word(self, address: int, itemsize: int, what: str) -> Allocation:
+        """Bounds and alignment of one word; remembered, since signal words are used again and again."""
+        allocation = self.check(address, address + itemsize, itemsize, what)
+        if address & (itemsize - 1):
+            raise self.misaligned(address, itemsize, what)
+        self.known_words[address, itemsize] = allocation
+        return allocation
+
     def misaligned(self, address: int, itemsize: int, what: str) -> MisalignedAccessError:
         allocation = self.find(address)
         place = f" ({allocation.name} + {address - allocation.lo} bytes)" if allocation else ""
@@ -245,7 +260,12 @@ class Memory:
 
     def writes_in(self, allocation: Allocation) -> dict[int, Write]:
         """Last writes of signal words inside an allocation, by address."""
-        return {address: write for address, write in self.writes.items() if allocation.lo <= address < allocation.hi}
+        return {address: Write(*write) for address, write in self.writes.items() if allocation.lo <= address < allocation.hi}
+
+    def last_write(self, address: int) -> Write | None:
+        """The last write of a signal word."""
+        write = self.writes.get(address)
+        return None if write is None else Write(*write)
 
 
 def _forget(memory: weakref.ref[Memory], allocation: Allocation) -> None:

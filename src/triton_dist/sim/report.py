@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from .memory import Memory, element_index, scalar_view
+from .memory import WORDS, Memory, element_index
 from .requests import SYMBOLS, WaitRequest
 from .work import Task, WaitEvent
 
@@ -28,7 +28,7 @@ def deadlock_report(machine: Machine, spinning: list, host_waits: list[tuple[int
 
 def _waiting_lines(machine: Machine) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
-    for actor in sorted(machine.parked, key=_order):
+    for actor in sorted(machine.parked(), key=_order):
         request = actor.waiting
         name = actor.launch.kernel.name if hasattr(actor, "launch") else actor.work.describe()
         groups[(actor.rank, name, actor.line(), request.address, request.compare, repr(request.expected))].append(actor)
@@ -59,9 +59,9 @@ def describe_wait(memory: Memory, request: WaitRequest) -> str:
     """What a wait is for, what it sees and who wrote that."""
     allocation = memory.find(request.address)
     word = allocation.label(request.address) if allocation else f"the word at {request.address:#x}"
-    seen = scalar_view(request.dtype)[element_index(request.address, request.dtype.itemsize)] if allocation else "?"
+    seen = WORDS[request.itemsize][element_index(request.address, request.itemsize)] if allocation else "?"
     text = f"waits for {word} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
-    write = memory.writes.get(request.address)
+    write = memory.last_write(request.address)
     if write is not None:
         return f"{text}, last written by {_writer(write)}"
     text += "; nobody wrote it"

@@ -5,37 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 SPIN = object()
 """A loop came round with nothing changed: running again is useless until memory changes."""
 
-COMPARISONS: dict[str, Callable] = {
-    "eq": lambda seen, expected: seen == expected,
-    "ne": lambda seen, expected: seen != expected,
-    "ge": lambda seen, expected: _distance(seen, expected) >= 0,
-    "gt": lambda seen, expected: _distance(seen, expected) > 0,
-    "le": lambda seen, expected: _distance(seen, expected) <= 0,
-    "lt": lambda seen, expected: _distance(seen, expected) < 0,
+COMPARISONS: dict[str, Callable[[int, int, int], bool]] = {
+    "eq": lambda seen, expected, bits: seen == expected,
+    "ne": lambda seen, expected, bits: seen != expected,
+    "ge": lambda seen, expected, bits: _distance(seen, expected, bits) >= 0,
+    "gt": lambda seen, expected, bits: _distance(seen, expected, bits) > 0,
+    "le": lambda seen, expected, bits: _distance(seen, expected, bits) <= 0,
+    "lt": lambda seen, expected, bits: _distance(seen, expected, bits) < 0,
 }
-"""Conditions of a wait. Ordered ones look at the sign of the difference, so that a counter may wrap around."""
+"""Conditions of a wait on signed words. Ordered ones look at the sign of the difference, so that a counter may wrap around."""
 
 SYMBOLS = {"eq": "==", "ne": "!=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
-def _distance(seen, expected):
-    return (seen - expected).view(f"i{seen.dtype.itemsize}") if isinstance(seen, np.generic) else seen - expected
+def _distance(seen: int, expected: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return ((seen - expected + half) & ((1 << bits) - 1)) - half
 
 
 @dataclass(slots=True)
 class WaitRequest:
     """Park until the word at ``address`` is written. The program tests the condition again when it is woken.
 
-    compare, expected: the condition, for reports. dtype: of the word.
+    compare, expected: the condition, for reports. itemsize: bytes of the word.
     """
 
     address: int
-    dtype: np.dtype
+    itemsize: int
     compare: str
-    expected: object
-    what: str = "wait"
+    expected: int

@@ -43,7 +43,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.waits: list[WaitSpan] = []
+        self._raw_waits: list[tuple] = []
 
     def ran(self, rank: int, kind: str, name: str, track: int, begin: float, end: float) -> None:
         """Record that something ran."""
@@ -52,13 +52,20 @@ class Timeline:
 
     def waited(self, program: Program, request: WaitRequest, begin: float) -> None:
         """Record a wait that ended now."""
-        if len(self.waits) >= _LIMIT:
-            return
-        write = program.memory.writes.get(request.address)
-        allocation = program.memory.find(request.address)
-        word = allocation.label(request.address) if allocation else f"{request.address:#x}"
-        writer, writer_rank = ("", None) if write is None else (write.writer.describe(), write.writer.rank)  # type: ignore[attr-defined]
-        self.waits.append(WaitSpan(program.rank, program.launch.kernel.name, program.sm, begin, program.clock, word, writer, writer_rank))
+        if len(self._raw_waits) < _LIMIT:
+            self._raw_waits.append((program, request.address, begin, program.clock, program.memory.writes.get(request.address)))
+
+    @property
+    def waits(self) -> list[WaitSpan]:
+        """Waits that have ended."""
+        return [self._wait_span(*raw) for raw in self._raw_waits]
+
+    @staticmethod
+    def _wait_span(program: Program, address: int, begin: float, end: float, write: tuple | None) -> WaitSpan:
+        allocation = program.memory.find(address)
+        word = allocation.label(address) if allocation else f"{address:#x}"
+        writer, writer_rank = ("", None) if write is None else (write[0].describe(), write[0].rank)
+        return WaitSpan(program.rank, program.launch.kernel.name, program.sm, begin, end, word, writer, writer_rank)
 
     @property
     def end(self) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .memory import element_index, scalar_view
+from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
 from .program import LOCAL_LATENCY_NS, REMOTE_NS_PER_BYTE
 from .requests import COMPARISONS, SYMBOLS, WaitRequest
@@ -164,10 +164,10 @@ class WaitValue(Work):
     def execute(self, task: Task) -> Generator:
         yield
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal wait")
-        view, index = scalar_view(self.dtype), element_index(self.address, self.dtype.itemsize)
-        expected = self.dtype.type(self.value)
-        while not COMPARISONS[self.compare](view[index], expected):
-            yield WaitRequest(self.address, self.dtype, self.compare, self.value)
+        size = self.dtype.itemsize
+        view, index = WORDS[size], element_index(self.address, size)
+        while not COMPARISONS[self.compare](view[index], self.value, 8 * size):
+            yield WaitRequest(self.address, size, self.compare, self.value)
         see_word(task, self.address)
 
 

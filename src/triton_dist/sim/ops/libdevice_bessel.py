@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from triton_dist.errors import InvalidArgumentError
 from triton_dist.sim.ops.libdevice_rounding import Array
 
 _EULER_GAMMA = 0.5772156649015329
@@ -27,6 +28,8 @@ _HANKEL_TERMS = 26
 # Below this logarithm a bound on |J| means zero in float64.
 _LOG_UNDERFLOW = -760.0
 _UNDERFLOW_ORDER = 400
+# A recurrence takes one numpy step an order: more than this is a hang.
+_LARGEST_ORDER = 1_000_000
 
 
 def bessel_j0(x: Array) -> Array:
@@ -135,24 +138,28 @@ def _hankel_series(order: int, x: Array) -> tuple[Array, Array]:
 def bessel_yn(order: Array, x: Array) -> Array:
     """Y of an order >= 0 by forward recurrence, which is stable for Y; NaN for a negative order or argument.
 
-    One numpy step an order: the time is proportional to the largest order that does not overflow.
+    Raises InvalidArgumentError for an order above a million whose value does not overflow.
     """
     _, _, below, here = _first_orders(np.abs(x))
     result = np.where(order == 0, below, here)
-    for k in range(1, _largest(order)):
+    recurs = (order > 1) & np.isfinite(here) & (x > 0)
+    largest = _largest(order[recurs])
+    for k in range(1, largest):
         # An element that has overflowed stays at -infinity: the recurrence would make NaN of it.
         following = np.where(np.isneginf(here), here, 2 * k / x * here - below)
         below, here = here, following
         result = np.where(order > k, here, result)
-        if not np.any((order > k) & np.isfinite(here)):
+        if not np.any(recurs & (order > k) & np.isfinite(here)):
             break
+        if k == _LARGEST_ORDER:
+            _refuse(largest)
     return np.where(order < 0, np.nan, _limits_of_y(x, result))
 
 
 def bessel_jn(order: Array, x: Array) -> Array:
     """J of an order >= 0; NaN for a negative order. Odd orders are odd functions.
 
-    One numpy step an order: the time is proportional to the largest order whose value does not underflow.
+    Raises InvalidArgumentError for an order above a million whose value does not underflow.
     """
     argument = np.abs(x)
     j0, j1, _, _ = _first_orders(argument)
@@ -171,6 +178,12 @@ def _largest(order: Array) -> int:
     return int(np.max(order, initial=0))
 
 
+def _refuse(order: int) -> None:
+    raise InvalidArgumentError(
+        f"a Bessel function of order {order} is not simulated: keep orders up to {_LARGEST_ORDER}, which one recurrence can reach"
+    )
+
+
 def _jn_by_series(order: Array, x: Array, _j0: Array, _j1: Array) -> Array:
     """DLMF 10.2.2 where its terms fall from the first one on: x**2 <= 4 (order + 1)."""
     leading = np.ones_like(x)
@@ -185,8 +198,11 @@ def _jn_by_series(order: Array, x: Array, _j0: Array, _j1: Array) -> Array:
 
 def _jn_forward(order: Array, x: Array, j0: Array, j1: Array) -> Array:
     below, here, result = j0, j1, j1
-    # Beyond every finite argument the answer, at infinity, is given by the caller.
-    for k in range(1, _largest(np.where(np.isfinite(x), order, 0))):
+    # The caller gives the value at infinity.
+    largest = _largest(order[np.isfinite(x)])
+    if largest > _LARGEST_ORDER:
+        _refuse(largest)
+    for k in range(1, largest):
         below, here = here, 2 * k / x * here - below
         result = np.where(order > k, here, result)
     return result
@@ -198,6 +214,8 @@ def _jn_backward(order: Array, x: Array, j0: Array, j1: Array) -> Array:
     alpha = np.arccosh(order / x)
     is_zero = -order * (alpha - np.tanh(alpha)) < _LOG_UNDERFLOW
     order = np.where(is_zero, 0, order)
+    if _largest(order) > _LARGEST_ORDER:
+        _refuse(_largest(order))
     start = (order + np.sqrt(160.0 * order)).astype(np.int64) + 1
     above, here, wanted = (np.zeros_like(x) for _ in range(3))
     for k in range(_largest(start), 0, -1):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..memory import Allocation, Write, element_index, scalar_view, window
+from ..memory import WORDS, Allocation, element_index, scalar_view, window
 from ..pointers import Pointers, full, only_axis
+from ..program import LOCAL_LATENCY_NS, REMOTE_LATENCY_NS
 
 _EMPTY = object()
 _GENERAL = object()
@@ -182,11 +183,15 @@ def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[
 
 def check_scalar(context, address: int, itemsize: int, what: str, origin: Allocation | None) -> None:
     """Bounds, alignment and cost of one scalar access."""
-    if origin is None or address < origin.lo or address + itemsize > origin.hi or origin.freed:
+    if origin is None:
+        memory = context.memory
+        origin = memory.known_words.get((address, itemsize)) or memory.check_word(address, itemsize, what)
+    elif address < origin.lo or address + itemsize > origin.hi or origin.freed:
         origin = context.memory.check(address, address + itemsize, itemsize, what, origin)
     if address & (itemsize - 1):
         raise context.memory.misaligned(address, itemsize, what)
-    context.charge_word(origin)
+    owner = origin.rank
+    context.clock += LOCAL_LATENCY_NS if owner is None or owner == context.rank else REMOTE_LATENCY_NS
 
 
 def load_scalar(context, address: int, dtype: np.dtype, origin: Allocation | None):
@@ -208,20 +213,33 @@ def put_word(context, address: int, value, dtype: np.dtype, location: int) -> No
     index = element_index(address, dtype.itemsize)
     old = view[index]
     view[index] = value
-    new = view[index]
-    if old.tobytes() != new.tobytes():
+    if old != view[index]:
         memory.version += 1
-    memory.writes[address] = Write(context, new, context.clock, location)
+    memory.writes[address] = (context, value, context.clock, location)
     granule = address >> 3
     if granule in memory.watchers:
         memory.wake(memory.watchers.pop(granule))
 
 
+def put_integer(context, address: int, value: int, itemsize: int, location: int) -> None:
+    """``put_word`` for a Python int that fits into the word: the path of signals."""
+    memory = context.memory
+    view, index = WORDS[itemsize], element_index(address, itemsize)
+    if view[index] != value:
+        view[index] = value
+        memory.version += 1
+    memory.writes[address] = (context, value, context.clock, location)
+    if memory.watchers:
+        parked = memory.watchers.pop(address >> 3, None)
+        if parked is not None:
+            memory.wake(parked)
+
+
 def see_word(context, address: int) -> None:
     """The clock of who reads a signal word is not before that of who wrote it."""
     write = context.memory.writes.get(address)
-    if write is not None and write.time > context.clock:
-        context.clock = write.time
+    if write is not None and write[2] > context.clock:
+        context.clock = write[2]
 
 
 def _combine(kind: int, old, value):
@@ -276,7 +294,7 @@ def atomic(context, kind: int, pointers, value, masks: tuple, dtype: np.dtype, s
     memory = context.memory
     memory.version += 1
     for address in selected.tolist() if selected.size <= 64 else ():
-        memory.writes[address] = Write(context, view[element_index(address, dtype.itemsize)], context.clock, location)
+        memory.writes[address] = (context, view[element_index(address, dtype.itemsize)], context.clock, location)
     if memory.watchers:
         memory.touch(int(selected.min()), int(selected.max()) + dtype.itemsize)
     if result is not None:

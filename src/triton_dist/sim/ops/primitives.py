@@ -8,10 +8,11 @@ import numpy as np
 
 from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerError
 from ...runtime.address_map import STRIDE, rank_of
-from ..memory import element_index, scalar_view
+from ..memory import WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
 from ..requests import COMPARISONS, SPIN, WaitRequest
-from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_word, see_word
+from .arith import wrap
+from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
 
 # ---------------------------------------------------------------------- addresses
 
@@ -66,22 +67,20 @@ def symm_at_tile(context, pointers, ranks):
 # ---------------------------------------------------------------------- signals of a whole block
 
 
-def wait(context, address: int, count: int, expected: int, compare: str, dtype: np.dtype) -> Generator:
+def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int) -> Generator:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
-    itemsize = dtype.itemsize
-    view = scalar_view(dtype)
-    holds = COMPARISONS[compare]
-    expected_word = dtype.type(expected)
-    yield
+    view, holds, bits = WORDS[itemsize], COMPARISONS[compare], 8 * itemsize
     for number in range(count):
         word = address + number * itemsize
         check_scalar(context, word, itemsize, "wait", None)
         index = element_index(word, itemsize)
-        if not holds(view[index], expected_word):
+        if not holds(view[index], expected, bits):
             begin = context.clock
-            request = WaitRequest(word, dtype, compare, expected)
-            while not holds(view[index], expected_word):
+            request = WaitRequest(word, itemsize, compare, expected)
+            while True:
                 yield request
+                if holds(view[index], expected, bits):
+                    break
             see_word(context, word)
             context.machine.timeline.waited(context, request, begin)
         else:
@@ -89,21 +88,20 @@ def wait(context, address: int, count: int, expected: int, compare: str, dtype: 
     return 0
 
 
-def notify(context, address: int, rank: int, value: int, op: str, scope: str, dtype: np.dtype, location: int) -> None:
+def notify(context, address: int, rank: int, value: int, op: str, scope: str, itemsize: int, location: int) -> None:
     """Set or add a signal word of ``rank`` (of this GPU where the scope is "gpu")."""
     target = address
     if scope != "gpu":
-        context.memory.check_symmetric(address, "notify")
-        if scope == "intra_node":
+        allocation = context.memory.known_words.get((address, itemsize))
+        if allocation is None or not allocation.symmetric:
+            allocation = context.memory.check_symmetric(address, "notify")
+        if scope == "intra_node" or not 0 <= rank < context.world_size:
             check_peer(context, rank, "notify")
-        elif not 0 <= rank < context.world_size:
-            check_peer(context, rank, "notify")
-        target += (rank - rank_of(address)) * STRIDE  # type: ignore[operator]
-    check_scalar(context, target, dtype.itemsize, "notify", None)
-    word = dtype.type(value)
+        target += (rank - allocation.rank) * STRIDE
+    check_scalar(context, target, itemsize, "notify", None)
     if op == "add":
-        word = scalar_view(dtype)[element_index(target, dtype.itemsize)] + word
-    put_word(context, target, word, dtype, location)
+        value = wrap(WORDS[itemsize][element_index(target, itemsize)] + value, 8 * itemsize)
+    put_integer(context, target, value, itemsize, location)
 
 
 def load_word(context, address: int, dtype: np.dtype, origin):
@@ -116,7 +114,7 @@ def load_word(context, address: int, dtype: np.dtype, origin):
 def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Generator:
     """Triton 3.9's ``atomic_poll``: wait for equality; gives False when nothing else can happen before a given time-out."""
     if timeout is None:
-        yield from wait(context, address, 1, expected, "eq", dtype)
+        yield from wait(context, address, 1, expected, "eq", dtype.itemsize)
         return np.True_
     check_scalar(context, address, dtype.itemsize, "atomic_poll", None)
     view, index = scalar_view(dtype), element_index(address, dtype.itemsize)
@@ -220,7 +218,7 @@ def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtyp
     numbers = _spread(context, counts, np.dtype(np.int32))
     values = _spread(context, expected, dtype)
     for address, count, value in {(int(places[lane]), int(numbers[lane]), values[lane].item()) for lane in lanes}:
-        yield from wait(context, address, count, value, compare, dtype)
+        yield from wait(context, address, count, value, compare, dtype.itemsize)
 
 
 # ---------------------------------------------------------------------- control flow that differs from thread to thread
