@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import triton
 import triton.language as tl
@@ -136,13 +138,13 @@ def test_wait(compiled, arch, scope, semantic, count):
 def test_notify(compiled, arch, dtype, bits, operation, instruction, comm_scope, scope):
     constants = {"OPERATION": operation, "SCOPE": comm_scope}
     text = assembly(compiled(notify_kernel, arch, {"word": f"*{dtype}", "value": dtype}, constants))
-    found = [line for line in text.splitlines() if "atom.global" in line]
+    found = [line for line in text.splitlines() if re.search(r"(atom|red)\.global", line)]
     assert len(found) == 1
     assert "release" in found[0]
     assert f".{instruction}{bits}" in found[0]
     assert f".{scope}." in found[0]
     assert found[0].lstrip().startswith("@"), "one thread writes"
-    before = text[: text.index("atom.global")]
+    before = text[: text.index(found[0])]
     assert "bar.sync" in before
     assert ("shr.u64" in before) == (comm_scope != "gpu"), "only comm_scope gpu writes the local word"
 

@@ -203,7 +203,7 @@ def last_before(text, pattern, position):
 
 def completes_before_the_signal(text):
     """Whether the signal comes after a full wait for bulk stores and a barrier, and both after the store."""
-    signal = re.search(r"atom\.global\S*release", text).start()
+    signal = re.search(r"(atom|red)\.global\S*release", text).start()
     store = last_before(text, r"cp\.async\.bulk\.tensor\S*\.global\.shared", signal)
     complete = last_before(text, r"cp\.async\.bulk\.wait_group\s+0", signal)
     barrier = last_before(text, r"bar\.sync", signal)

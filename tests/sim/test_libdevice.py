@@ -1,4 +1,4 @@
-"""``LIBDEVICE`` against exact arithmetic (fractions), the math module, and integrals: see also ``test_libdevice_exact`` for the roundings."""
+"""``LIBDEVICE`` against the math module, integrals and identities; ``test_libdevice_exact`` has the functions that are exact."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_bessel_order_that_would_hang_is_refused(name):
 
 # Functions of one operand that the math module has too, and where they are compared.
 MATH_TWINS = {
-    "sqrt": (math.sqrt, 1e-300, 1e300),
+    "sqrt": (math.sqrt, 1e-30, 1e30),
     "cbrt": (lambda x: math.copysign(abs(x) ** (1 / 3), x), -8.0, 8.0),
     "exp": (math.exp, -80.0, 80.0),
     "exp2": (lambda x: 2.0**x, -120.0, 120.0),
@@ -147,7 +147,7 @@ MATH_TWINS = {
     "atanh": (math.atanh, -0.99, 0.99),
     "erf": (math.erf, -3.0, 3.0),
     "erfc": (math.erfc, -3.0, 9.0),
-    "lgamma": (math.lgamma, 0.01, 30.0),
+    "lgamma": (math.lgamma, 3.0, 30.0),
     "tgamma": (math.gamma, -30.0, 33.0),
     "rsqrt": (lambda x: 1 / math.sqrt(x), 1e-30, 10.0),
     "rcbrt": (lambda x: 1 / math.cbrt(x) if hasattr(math, "cbrt") else x ** (-1 / 3), 1e-3, 10.0),
@@ -158,7 +158,7 @@ MATH_TWINS = {
     "trunc": (math.trunc, -9.0, 9.0),
     "rint": (round, -9.0, 9.0),
     "nearbyint": (round, -9.0, 9.0),
-    "normcdf": (statistics.NormalDist().cdf, -2.0, 2.0),
+    "normcdf": (statistics.NormalDist().cdf, -1.0, 2.0),
     "normcdfinv": (statistics.NormalDist().inv_cdf, 0.01, 0.3),
 }
 
@@ -185,7 +185,7 @@ BINARY_TWINS = {
     "fdim": lambda x, y: max(x - y, 0.0),
     "fmin": min,
     "fmax": max,
-    "pow": lambda x, y: math.pow(x, y) if x > 0 or y == int(y) else NAN,
+    "pow": lambda x, y: math.pow(x, y) if x > 0 or (x < 0 and y == int(y)) else NAN,
 }
 
 
@@ -194,7 +194,7 @@ def test_agrees_with_the_math_module_for_two_operands(name):
     generator = np.random.default_rng(1)
     a, b = generator.normal(0, 9, 500), generator.normal(0, 4, 500)
     b[::3] = np.round(b[::3]) + 0.5
-    a[1::3], b[1::3] = np.round(a[1::3]), np.round(b[1::3]) * 2 + 1
+    a[1::3], b[1::3] = np.trunc(a[1::3]) * 2 + 1, np.round(b[1::3]) * 2 + 1
     expected = np.array([BINARY_TWINS[name](x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
     assert error_in_ulps(LIBDEVICE[f"__nv_{name}"](a, b), expected) <= 4
     a, b = a.astype(np.float32), b.astype(np.float32)
@@ -260,7 +260,15 @@ EXACT_VALUES = {
     "norm3d": [(INF, NAN, 1.0, INF), (0.0, 0.0, -0.0, 0.0), (2.0, 3.0, 6.0, 7.0), (NAN, 1.0, 1.0, NAN)],
     "fdim": [(1.0, 2.0, 0.0), (2.0, 1.0, 1.0), (INF, INF, 0.0), (NAN, 1.0, NAN), (1.0, -INF, INF)],
     "fmod": [(5.5, -2.0, 1.5), (-4.0, 2.0, -0.0), (1.0, INF, 1.0), (INF, 1.0, NAN), (1.0, 0.0, NAN)],
-    "remainder": [(5.0, 2.0, 1.0), (7.0, 2.0, -1.0), (-4.0, 2.0, -0.0), (1.0, INF, 1.0), (-INF, 1.0, NAN), (1.0, 0.0, NAN), (3.0, -2.0, -1.0)],
+    "remainder": [
+        (5.0, 2.0, 1.0),
+        (7.0, 2.0, -1.0),
+        (-4.0, 2.0, -0.0),
+        (1.0, INF, 1.0),
+        (-INF, 1.0, NAN),
+        (1.0, 0.0, NAN),
+        (3.0, -2.0, -1.0),
+    ],
     "fmin": [(0.0, -0.0, -0.0), (-0.0, 0.0, -0.0), (NAN, 1.0, 1.0), (1.0, NAN, 1.0), (NAN, NAN, NAN), (-INF, 1.0, -INF)],
     "fmax": [(0.0, -0.0, 0.0), (-0.0, 0.0, 0.0), (NAN, 1.0, 1.0), (1.0, NAN, 1.0), (NAN, NAN, NAN), (-INF, 1.0, 1.0)],
     "ldexp": [(1.0, 10, 1024.0), (-0.0, 5, -0.0), (1.0, 5000, INF), (-1.0, -5000, -0.0), (INF, -5000, INF), (3.0, -140, 3 * 2.0**-140)],
@@ -345,10 +353,14 @@ def test_inverses_undo_their_functions():
     # Compared as the argument: erfc'(x) = -2 / sqrt(pi) exp(-x^2) = -2 / sqrt(pi) erfc(x) / erfcx(x).
     logarithm = np.log(LIBDEVICE["__nv_erfcx"](erfcinv)) - erfcinv**2
     np.testing.assert_allclose(logarithm, np.log(probabilities), rtol=2e-15, atol=1e-15)
-    np.testing.assert_array_equal(LIBDEVICE["__nv_erfcinv"](2 - probabilities[-40:-2]), -LIBDEVICE["__nv_erfcinv"](2 - (2 - probabilities[-40:-2])))
+    np.testing.assert_array_equal(
+        LIBDEVICE["__nv_erfcinv"](2 - probabilities[-40:-2]), -LIBDEVICE["__nv_erfcinv"](2 - (2 - probabilities[-40:-2]))
+    )
     values = np.linspace(-37, 5, 200)
     np.testing.assert_allclose(LIBDEVICE["__nv_normcdfinv"](LIBDEVICE["__nv_normcdf"](values)), values, rtol=1e-9)
-    np.testing.assert_allclose(LIBDEVICE["__nv_erf"](LIBDEVICE["__nv_erfinv"](np.linspace(-0.99, 0.99, 99))), np.linspace(-0.99, 0.99, 99), rtol=1e-15)
+    np.testing.assert_allclose(
+        LIBDEVICE["__nv_erf"](LIBDEVICE["__nv_erfinv"](np.linspace(-0.99, 0.99, 99))), np.linspace(-0.99, 0.99, 99), rtol=1e-15
+    )
 
 
 MPMATH_TWINS = {
@@ -356,6 +368,7 @@ MPMATH_TWINS = {
     "erfcinv": (lambda m, y: m.erfinv(1 - y), 0.001, 1.999),
     "normcdf": (lambda m, x: m.ncdf(x), -37, 8),
     "erfinv": (lambda m, x: m.erfinv(x), -0.999, 0.999),
+    "lgamma": (lambda m, x: m.log(abs(m.gamma(x))), 0.01, 3),
     "tgamma": (lambda m, x: m.gamma(x), -170, 171.5),
     "cyl_bessel_i0": (lambda m, x: m.besseli(0, x), -50, 50),
     "cyl_bessel_i1": (lambda m, x: m.besseli(1, x), -50, 50),

@@ -64,9 +64,10 @@ class Event:
 
     def elapsed_time(self, end: Event) -> float:
         """Simulated time from this event to ``end``, both recorded and finished; in milliseconds, as on CUDA."""
-        if not (self._event.recorded and end._event.recorded and self._event.done and end._event.done):
+        first, last = self._event.recorded, end._event.recorded
+        if first is None or last is None or not (first.done and last.done):
             raise InvalidArgumentError("elapsed_time needs two events that were recorded and have finished; synchronize() on the later one")
-        return (end._event.time - self._event.time) / 1e6
+        return (last.end - first.end) / 1e6
 
 
 class Stream:

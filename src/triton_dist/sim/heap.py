@@ -115,11 +115,12 @@ class SymmetricHeap:
     def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool) -> Block:
         """Take ``nbytes`` at one offset of the heaps of ``ranks``; not collective. The caller makes its ``buffer``s at once.
 
-        name: None for the next of symm0, symm1, ... ``itemsize``: bytes of the elements that reports count in.
+        name: None for the next of symm0, symm1, ...; a second live block of a name gets a number. ``itemsize``: bytes of the elements that reports count in.
         """
         self._forget(collect_dead_blocks())
         if name is None:
             name, self._unnamed = f"symm{self._unnamed}", self._unnamed + 1
+        name = self._distinct(name)
         block = Block(_offsets.allocate(nbytes, self.heap_size), nbytes, ranks, name)
         for rank in ranks:
             ensure_mapped(rank, block.offset + OffsetAllocator.padded(nbytes))
@@ -133,6 +134,16 @@ class SymmetricHeap:
         ]
         bisect.insort(self._blocks, block, key=lambda item: item.offset)
         return block
+
+    def _distinct(self, name: str) -> str:
+        """``name``, or ``name#2`` and so on while a live block has it (one line in a loop makes many)."""
+        taken = {block.name for block in self._registered}
+        number = 1
+        distinct = name
+        while distinct in taken:
+            number += 1
+            distinct = f"{name}#{number}"
+        return distinct
 
     def free(self, context: RankContext, tensor: torch.Tensor) -> None:
         """Free the allocation that ``tensor`` lies in, on all ranks that have it; every one of them must call.

@@ -19,7 +19,7 @@ from .context import RankContext
 from .virtual_process import VirtualProcess
 
 _FRUITLESS_POLLS = 2000
-"""How often every polling rank may ask in vain, with nothing else able to move, before that counts as a deadlock."""
+"""How often polling ranks may ask in vain, with nothing else able to move, before that counts as a deadlock."""
 
 _SWALLOWED_UNWINDS = 100
 """A rank that catches the unwinding exception this often is parked for good instead of joined."""
@@ -199,32 +199,40 @@ class HostScheduler:
         waiting = [thread for thread in self._threads if thread.wait is not None]
         if not waiting:
             return False
-        if self._hosts_ran:
-            # A host may have written a word that a kernel spins on.
-            self._machine.memory.touch_all()
-            self._hosts_ran = False
         if not self._step_until_change():
-            self._stuck(waiting)
+            raise self._machine.deadlock([(thread.context.rank, thread.wait.describe()) for thread in waiting if thread.wait is not None])
         return True
 
     def _step_until_change(self) -> bool:
-        """Step the machine until a work item has finished (only that can make a rank ready). False when nothing can move."""
-        polling = any(thread.wait is not None and thread.wait.polling for thread in self._threads)
-        finished = self._machine.finished
-        moved = False
-        while self._machine.step():
-            moved = True
-            if polling or self._machine.finished != finished:
-                break
-        if moved:
-            self._moves += 1
+        """Step the machine until a work item has finished (only that can make a rank ready). False when nothing can move.
+
+        With a rank that polls, one step: its next answer may already be another one.
+        """
+        machine = self._machine
+        if self._hosts_ran:
+            # A host may have written a word that a kernel spins on.
+            machine.memory.touch_all()
+            self._hosts_ran = False
+        polling = [thread for thread in self._threads if thread.wait is not None and thread.wait.polling]
+        before = finished, _ = machine.finished, machine.memory.version
+        if not polling:
+            moved = False
+            while machine.finished == finished and machine.step():
+                moved = True
+            return moved
+        moved = machine.step()
+        self._moves += 1
+        if (machine.finished, machine.memory.version) != before:
             self._fruitless_polls = 0
-        return moved
+            return True
+        # Nothing changed, so the answers will be the same; but the program may do something else after them.
+        self._fruitless_polls += 1
+        return moved or self._fruitless_polls <= _FRUITLESS_POLLS
 
     def _run_rank(self, thread: RankThread) -> None:
-        wait, thread.wait = thread.wait, None
-        if wait is not None and not wait.polling:
+        if thread.wait is not None and not thread.wait.polling:
             self._fruitless_polls = 0
+        thread.wait = None
         self._resume(thread)
         if thread.error is not None:
             thread.error.add_note(f"raised by rank {thread.context.rank} of {thread.context.world_size}")
@@ -237,15 +245,6 @@ class HostScheduler:
         self._hosts_ran = True
         thread.hand_over()
         self._running = None
-
-    def _stuck(self, waiting: list[RankThread]) -> None:
-        polling = [thread for thread in waiting if thread.wait is not None and thread.wait.polling]
-        if polling and self._fruitless_polls < _FRUITLESS_POLLS * len(polling):
-            # The answer will be the same, but the program may do something else after it.
-            self._fruitless_polls += len(polling)
-            self._moves += 1
-            return
-        raise self._machine.deadlock([(thread.context.rank, thread.wait.describe()) for thread in waiting if thread.wait is not None])
 
     def _finish_machine(self) -> None:
         self._machine.memory.touch_all()

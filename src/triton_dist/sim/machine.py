@@ -56,10 +56,14 @@ class Machine:
 
     schedule: "random" picks what runs next by ``seed``; "round_robin" takes turns. The same seed gives the same run.
     gpu: a name from ``gpus.GPUS`` or a GPU. num_nodes: hosts over which the ranks are spread evenly.
+    timeline: where to record what ran when; a new one by default.
     Raises InvalidArgumentError.
     """
 
-    def __init__(self, world_size: int, *, seed: int = 0, schedule: str = "random", gpu: str | GPU = "h100", num_nodes: int = 1) -> None:
+    def __init__(
+        self, world_size: int, *, seed: int = 0, schedule: str = "random", gpu: str | GPU = "h100", num_nodes: int = 1,
+        timeline: Timeline | None = None,
+    ) -> None:
         if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"world_size={world_size!r}; it has to be an integer from 1 to {MAX_WORLD_SIZE}")
         if schedule not in SCHEDULES:
@@ -72,7 +76,7 @@ class Machine:
         self.num_nodes = num_nodes
         self.memory = Memory()
         self.memory.wake = self._wake
-        self.timeline = Timeline()
+        self.timeline = timeline if timeline is not None else Timeline()
         self.steps = 0
         self.finished = 0
         """Work items that have finished."""

@@ -21,6 +21,7 @@ from .host import HostScheduler
 from .machine import Machine
 from .process_group import CollectiveEngine
 from .stream_barrier import StreamBarrier
+from .timeline import Timeline
 from .torch_mode import HostReads, StreamOrder
 from .virtual_process import RunWideState, VirtualProcess
 
@@ -54,6 +55,7 @@ def simulate(
     num_nodes: int = 1,
     check: str | None = None,
     heap_size: int | None = None,
+    timeline: Timeline | None = None,
 ) -> list[Any]:
     """Run ``fn(*args, **kwargs)`` once on each of ``world_size`` simulated ranks and return the results, one for each rank.
 
@@ -68,6 +70,7 @@ def simulate(
     num_nodes: how many hosts the ranks are spread over; divides ``world_size``.
     check: which extra checks to run; None or "" for none.
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
+    timeline: a ``triton_dist.sim.timeline.Timeline`` that the run fills with what ran when, on the simulated clock.
 
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
     machine finds wrong (DeadlockError, OutOfBoundsError, ...) is raised as well. Two simulations at once from two threads run
@@ -78,7 +81,7 @@ def simulate(
     _check_arguments(fn, world_size, num_nodes, check)
     heap_size = _heap_size(heap_size)
     with _one_at_a_time:
-        machine = Machine(world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes)
+        machine = Machine(world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         simulation = Simulation(machine, heap_size)
         caller, settings = VirtualProcess(), RunWideState()
         scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)

@@ -72,6 +72,8 @@ _NO_ELEMENTS_READ = {"empty_like", "zeros_like", "ones_like", "full_like", "new_
 
 @functools.cache
 def _kind(func: Any) -> _Kind:
+    if func.namespace == "profiler":
+        return _Kind(at_once=True)
     if func in _WAITS or func.namespace not in ("aten", "prims"):
         return _Kind()
     schema = func._schema
@@ -171,8 +173,7 @@ def queue_copy(context: RankContext, target: torch.Tensor, source: torch.Tensor,
         register(context, tensor)
     nbytes = target.numel() * target.element_size()
     if nbytes:
-        label = f"copy of {nbytes} bytes"
-        context.submit(Copy(address_of(target), address_of(source), nbytes, label), stream=stream, keep=(target, source))
+        context.submit(Copy(address_of(target), address_of(source), nbytes), stream=stream, keep=(target, source))
 
 
 def register(context: RankContext, tensor: torch.Tensor) -> None:

@@ -182,6 +182,11 @@ class DeviceEvent:
         """True when everything before the last record has finished, and before any record."""
         return self.recorded is None or self.recorded.done
 
+    @property
+    def time(self) -> float:
+        """Simulated nanoseconds at which the stream came to the last record."""
+        return self.recorded.end if self.recorded is not None else 0.0
+
 
 class RecordEvent(Work):
     """Record an event; whoever waits for this record goes on when the stream has come to it."""

@@ -244,7 +244,7 @@ def test_keyboard_interrupt_stops_a_rank_that_computes():
         dist.barrier()
         try:
             if world.rank() == 0:
-                signal.raise_signal(signal.SIGINT)
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                 while True:
                     pass
             dist.barrier()

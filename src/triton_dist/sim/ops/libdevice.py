@@ -10,7 +10,7 @@ Accuracy
       suffix (``_rn``, ``_rz``, ``_ru``, ``_rd``), fma, rint, round, floor, ceil, trunc, fmod, remainder, nextafter, ldexp, logb, sqrt,
       reciprocals and divisions with a suffix. Subnormals are kept: the library's flush-to-zero mode is not simulated.
     - float64 functions come from numpy and torch, within 1 or 2 units in the last place; erfcx, the gamma functions, rnorm and the
-      modified Bessel functions within 10; Bessel functions J and Y as ``libdevice_bessel`` says. fma of float64 is exact.
+      modified Bessel functions within 10, except lgamma next to its zeros at negative arguments; J and Y as ``libdevice_bessel`` says.
     - ``__nv_rcp64h`` is a coarse approximation by definition: here the upper half of the exact reciprocal, rounded.
     - A NaN is a quiet NaN; its sign and payload mean nothing.
 """
@@ -41,7 +41,7 @@ _DTYPES: dict[str, type[np.generic]] = {
     "f64": np.float64,
 }
 # The IR has no unsigned integers: an unsigned result is handed back as the signed one with the same bits.
-_SIGNLESS = {"u32": np.int32, "u64": np.int64}
+_SIGNLESS: dict[str, type[np.generic]] = {"u32": np.int32, "u64": np.int64}
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,15 @@ class LibdeviceFunction:
 
     def __call__(self, *values: Array | np.generic) -> Array | np.generic:
         if len(values) != len(self.operands):
-            raise InvalidArgumentError(f"{self.symbol} got {len(values)} operands, but takes {len(self.operands)}: pass {self._signature()}")
+            raise InvalidArgumentError(
+                f"{self.symbol} got {len(values)} operands, but takes {len(self.operands)}: pass {self._signature()}"
+            )
         arrays = [self._typed(np.asarray(value), name) for value, name in zip(values, self.operands, strict=True)]
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         flat = [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
         with np.errstate(all="ignore"):
             result = self.function(*flat).astype(_DTYPES[self.result], copy=False)
-        return result.view(_SIGNLESS.get(self.result, result.dtype)).reshape(shape)[()]
+        return result.view(_SIGNLESS.get(self.result, _DTYPES[self.result])).reshape(shape)[()]
 
     def _typed(self, array: Array, name: str) -> Array:
         expected = np.dtype(_DTYPES[name])
@@ -241,8 +243,13 @@ _DIRECTED: tuple[Row, ...] = (
 )
 
 # How the names of the conversions (__nv_float2int_rz) call the types.
-_INTEGER_NAMES = {"int": "i32", "uint": "u32", "ll": "i64", "ull": "u64"}
-_FLOAT_NAMES = {"float": "f32", "double": "f64"}
+_INTEGER_NAMES: dict[str, tuple[str, type[np.integer]]] = {
+    "int": ("i32", np.int32),
+    "uint": ("u32", np.uint32),
+    "ll": ("i64", np.int64),
+    "ull": ("u64", np.uint64),
+}
+_FLOAT_NAMES: dict[str, tuple[str, type[np.floating]]] = {"float": ("f32", np.float32), "double": ("f64", np.float64)}
 
 
 def _through_float64(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -287,13 +294,13 @@ def _directed_functions() -> Iterator[LibdeviceFunction]:
 def _conversions() -> Iterator[LibdeviceFunction]:
     for mode in Rounding:
         yield _function(f"double2float_{mode.value}", conversion.double_to_float(mode), "f64 > f32")
-        for float_name, float_type in _FLOAT_NAMES.items():
-            for integer_name, integer_type in _INTEGER_NAMES.items():
-                to_integer = conversion.float_to_integer(_DTYPES[integer_type], mode)
+        for float_name, (float_type, floating) in _FLOAT_NAMES.items():
+            for integer_name, (integer_type, integral) in _INTEGER_NAMES.items():
+                to_integer = conversion.float_to_integer(integral, mode)
                 yield _function(f"{float_name}2{integer_name}_{mode.value}", to_integer, f"{float_type} > {integer_type}")
                 # 32 bits fit a double: the library has that conversion once, without a choice of direction.
                 if not (float_type == "f64" and integer_type in ("i32", "u32")):
-                    to_float = conversion.integer_to_float(_DTYPES[float_type], mode)
+                    to_float = conversion.integer_to_float(floating, mode)
                     yield _function(f"{integer_name}2{float_name}_{mode.value}", to_float, f"{integer_type} > {float_type}")
 
 

@@ -2,8 +2,8 @@
 
 torch's float64 versions are wrong from the eighth digit on, so they are computed here, by the formulas of the NIST Digital Library of
 Mathematical Functions (DLMF), chapter 10: the power series for x <= 2, Miller's backward recurrence with Neumann's series for Y up to 25,
-and Hankel's expansion above. The error is a few units in the last place of the function's amplitude, sqrt(2 / (pi x)): close to a zero of the
-function it is absolute, as libdevice's own error bound is.
+and Hankel's expansion above. The error is a few units in the last place of the function's amplitude, sqrt(2 / (pi x)): close to a zero
+of the function it is absolute, as libdevice's own error bound is. Orders above 1 follow by recurrence.
 
 Functions take one-dimensional arrays of one length: orders are int32, arguments float64. They are called by
 ``libdevice.LibdeviceFunction`` under ``np.errstate``.
@@ -25,8 +25,8 @@ _RECURRENCE_UP_TO = 25.0
 # J of this order is below 1e-30 for x <= 25.
 _RECURRENCE_START = 80
 _HANKEL_TERMS = 26
-# Below this logarithm a bound on |J| means zero in float64.
-_LOG_UNDERFLOW = -760.0
+# A decay by the exponential of this is zero in float64, and growth by it overflows.
+_LOG_UNDERFLOW = 760.0
 _UNDERFLOW_ORDER = 400
 # A recurrence takes one numpy step an order: more than this is a hang.
 _LARGEST_ORDER = 1_000_000
@@ -143,16 +143,16 @@ def bessel_yn(order: Array, x: Array) -> Array:
     _, _, below, here = _first_orders(np.abs(x))
     result = np.where(order == 0, below, here)
     recurs = (order > 1) & np.isfinite(here) & (x > 0)
-    largest = _largest(order[recurs])
-    for k in range(1, largest):
+    # Smaller arguments overflow before the largest order, and end the loop.
+    is_out_of_reach = recurs & (order > _LARGEST_ORDER) & (_log_decay(np.full(x.shape, float(_LARGEST_ORDER)), x) < _LOG_UNDERFLOW)
+    _refuse_orders(order[is_out_of_reach])
+    for k in range(1, _largest(order[recurs])):
         # An element that has overflowed stays at -infinity: the recurrence would make NaN of it.
         following = np.where(np.isneginf(here), here, 2 * k / x * here - below)
         below, here = here, following
         result = np.where(order > k, here, result)
         if not np.any(recurs & (order > k) & np.isfinite(here)):
             break
-        if k == _LARGEST_ORDER:
-            _refuse(largest)
     return np.where(order < 0, np.nan, _limits_of_y(x, result))
 
 
@@ -178,10 +178,18 @@ def _largest(order: Array) -> int:
     return int(np.max(order, initial=0))
 
 
-def _refuse(order: int) -> None:
-    raise InvalidArgumentError(
-        f"a Bessel function of order {order} is not simulated: keep orders up to {_LARGEST_ORDER}, which one recurrence can reach"
-    )
+def _refuse_orders(orders: Array) -> None:
+    if _largest(orders) > _LARGEST_ORDER:
+        raise InvalidArgumentError(
+            f"a Bessel function of order {_largest(orders)} is not simulated: keep orders up to {_LARGEST_ORDER}, "
+            "since each order is one step of a recurrence"
+        )
+
+
+def _log_decay(order: Array, x: Array) -> Array:
+    """About log(1 / |J|) and log |Y| for 0 < x < order, 0 above: DLMF 10.14.7, with cosh(alpha) = order / x."""
+    alpha = np.arccosh(np.maximum(order / x, 1.0))
+    return order * (alpha - np.tanh(alpha))
 
 
 def _jn_by_series(order: Array, x: Array, _j0: Array, _j1: Array) -> Array:
@@ -199,10 +207,9 @@ def _jn_by_series(order: Array, x: Array, _j0: Array, _j1: Array) -> Array:
 def _jn_forward(order: Array, x: Array, j0: Array, j1: Array) -> Array:
     below, here, result = j0, j1, j1
     # The caller gives the value at infinity.
-    largest = _largest(order[np.isfinite(x)])
-    if largest > _LARGEST_ORDER:
-        _refuse(largest)
-    for k in range(1, largest):
+    finite_orders = order[np.isfinite(x)]
+    _refuse_orders(finite_orders)
+    for k in range(1, _largest(finite_orders)):
         below, here = here, 2 * k / x * here - below
         result = np.where(order > k, here, result)
     return result
@@ -210,12 +217,9 @@ def _jn_forward(order: Array, x: Array, j0: Array, j1: Array) -> Array:
 
 def _jn_backward(order: Array, x: Array, j0: Array, j1: Array) -> Array:
     """Miller's algorithm for 0 < x < order, each element from its own starting order, normalized by the larger of J0 and J1."""
-    # DLMF 10.14.7, with x = order / cosh(alpha).
-    alpha = np.arccosh(order / x)
-    is_zero = -order * (alpha - np.tanh(alpha)) < _LOG_UNDERFLOW
+    is_zero = _log_decay(order, x) > _LOG_UNDERFLOW
     order = np.where(is_zero, 0, order)
-    if _largest(order) > _LARGEST_ORDER:
-        _refuse(_largest(order))
+    _refuse_orders(order)
     start = (order + np.sqrt(160.0 * order)).astype(np.int64) + 1
     above, here, wanted = (np.zeros_like(x) for _ in range(3))
     for k in range(_largest(start), 0, -1):

@@ -133,9 +133,11 @@ def ieee_remainder(a: Array, b: Array) -> Array:
     rest = np.where(is_doubling_safe, np.fmod(np.abs(a), 2.0 * divisor), np.abs(a))
     # rest is below 2 * divisor now, and n is 0, 1 or 2. Halving is inexact for a subnormal divisor, doubling overflows for a huge one.
     is_small = divisor < 1.0
-    for reaches in (np.greater, np.greater_equal):
-        exceeds_half = np.where(is_small, reaches(rest + rest, divisor), reaches(rest, 0.5 * divisor))
-        rest = np.where(exceeds_half, rest - divisor, rest)
+    subtracts = np.where(is_small, rest + rest > divisor, rest > 0.5 * divisor)
+    rest = np.where(subtracts, rest - divisor, rest)
+    # A remainder of exactly one half here comes from n = 1 1/2, whose even neighbour is 2.
+    subtracts &= np.where(is_small, rest + rest >= divisor, rest >= 0.5 * divisor)
+    rest = np.where(subtracts, rest - divisor, rest)
     result = np.where(np.signbit(a), -rest, rest)
     result = np.where(result == 0, np.copysign(0.0, a), result)
     result = np.where(np.isinf(b) & np.isfinite(a), a, result)

@@ -140,10 +140,8 @@ def _mantissa_exponent(a: Array) -> Pair:
 
 def _zero_sign(value: Array, first_is_negative: Array, second_is_negative: Array, mode: Rounding) -> Array:
     """Give an exact zero sum its IEEE 754 sign: the common sign of the addends, else minus when rounding down and plus otherwise."""
-    if mode is Rounding.DOWN:
-        is_negative = first_is_negative | second_is_negative
-    else:
-        is_negative = first_is_negative & second_is_negative
+    combine = np.logical_or if mode is Rounding.DOWN else np.logical_and
+    is_negative = combine(first_is_negative, second_is_negative)
     return np.where(value == 0, np.where(is_negative, -0.0, 0.0), value)
 
 

@@ -1,0 +1,17 @@
+"""Operators: host functions with their kernels, one file an operator. Names are loaded when first used."""
+
+from __future__ import annotations
+
+import importlib
+
+_HOMES = {"ag_gemm": "triton_dist.ops.gemm.ag_gemm"}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'triton_dist.ops' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

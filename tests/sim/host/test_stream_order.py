@@ -1,0 +1,227 @@
+"""Torch operators behind queued work: nothing is read or overwritten before its turn, and the host waits only where it must."""
+
+import copy
+import gc
+import io
+
+import numpy as np
+import pytest
+import torch
+from triton_dist.runtime import streams, symmetric, world
+from triton_dist.sim import context
+from triton_dist.sim.simulate import simulate
+
+
+class Gate:
+    """Holds the current stream until ``open``; what is queued after it can't run before."""
+
+    def __init__(self):
+        self.word = symmetric.symm_zeros(1, torch.int32, name="gate")
+        streams.wait_value(self.word, 1)
+
+    def open(self):
+        streams.write_value(self.word, 1, streams.Stream())
+
+    @property
+    def closed(self):
+        rank = context.current()
+        return rank.busy(rank.stream)
+
+
+def alone(fn, **options):
+    """Run ``fn(gate)`` on one simulated rank, behind a closed gate."""
+    return simulate(lambda: fn(Gate()), 1, **options)[0]
+
+
+def test_in_place_operators_wait_their_turn():
+    def fn(gate):
+        x = torch.zeros(4)
+        view = x[1:3]
+        x.add_(1)
+        view.mul_(10)
+        x[0] = 7
+        torch.add(x, 1, out=(out := torch.empty(4)))
+        assert gate.closed
+        gate.open()
+        return x.tolist(), out.tolist()
+
+    assert alone(fn) == ([7.0, 10.0, 10.0, 1.0], [8.0, 11.0, 11.0, 2.0])
+
+
+def test_functional_operators_wait_their_turn():
+    def fn(gate):
+        x = torch.zeros(2, 3)
+        x.fill_(2)
+        y = (x.t() @ x).relu().sum(0)
+        values, indices = torch.cat([y, y]).sort()
+        half = y.to(torch.float16)
+        parts = x.split(1)
+        total = parts[0] + parts[1]
+        assert gate.closed
+        gate.open()
+        return y.tolist(), values.tolist(), indices.shape, half.tolist(), total.tolist()
+
+    assert alone(fn) == ([24.0] * 3, [24.0] * 6, (6,), [24.0] * 3, [[4.0] * 3])
+
+
+def test_earlier_values_are_not_overtaken_by_later_ones():
+    def fn(gate):
+        x = torch.ones(3)
+        doubled = x * 2
+        x.zero_()
+        assert gate.closed
+        gate.open()
+        return doubled.tolist(), x.tolist()
+
+    assert alone(fn) == ([2.0] * 3, [0.0] * 3)
+
+
+def test_factories_views_and_random_numbers_do_not_wait():
+    def fn(gate):
+        torch.manual_seed(5)
+        made = torch.rand(2), torch.empty(2).normal_(), torch.zeros(3).bernoulli_(0.5), torch.tensor([1, 2])
+        view = made[0].view(2, 1).expand(2, 2)
+        assert gate.closed
+        torch.manual_seed(6)  # the numbers above were drawn when they were asked for
+        gate.open()
+        return [tensor.tolist() for tensor in made], view.shape
+
+    torch.manual_seed(5)
+    expected = [torch.rand(2).tolist(), torch.empty(2).normal_().tolist(), torch.zeros(3).bernoulli_(0.5).tolist(), [1, 2]]
+    assert alone(fn) == (expected, (2, 2))
+
+
+READS = {
+    "item": lambda x: x[0].item() == 5,
+    "bool": lambda x: bool((x == 5).all()),
+    "float": lambda x: float(x[0]) == 5,
+    "tolist": lambda x: x.tolist() == [5.0] * 4,
+    "numpy": lambda x: x.numpy().tolist() == [5.0] * 4,
+    "asarray": lambda x: np.asarray(x).tolist() == [5.0] * 4,
+    "cpu": lambda x: x.cpu().tolist() == [5.0] * 4,
+    "print": lambda x: "5., 5." in str(x),
+    "format": lambda x: f"{x[0]:.1f}" == "5.0",
+    "equal": lambda x: torch.equal(x, torch.full((4,), 5.0)),
+    "nonzero": lambda x: x.nonzero().numel() == 4,
+    "mask": lambda x: x[x > 1].numel() == 4,
+    "save": lambda x: torch.load(_saved(x)).tolist() == [5.0] * 4,
+    "deepcopy": lambda x: copy.deepcopy(x).tolist() == [5.0] * 4,
+    "dlpack": lambda x: np.from_dlpack(x).tolist() == [5.0] * 4,
+    "resize": lambda x: x.resize_(2).tolist() == [5.0] * 2,
+    "dropout": lambda x: torch.nn.functional.dropout(x, 0.0).tolist() == [5.0] * 4,
+}
+
+
+def _saved(tensor):
+    file = io.BytesIO()
+    torch.save(tensor, file)
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reads_by_the_host_wait(read):
+    def fn(gate):
+        x = torch.zeros(4)
+        x.fill_(5)
+        assert gate.closed
+        gate.open()
+        return READS[read](x)
+
+    for seed in range(3):
+        assert alone(fn, seed=seed) is True
+
+
+def test_a_read_waits_for_the_current_stream_only():
+    def fn(gate):
+        with streams.stream(streams.Stream()):
+            x = torch.ones(2)
+            x.add_(1)
+            assert x.tolist() == [2.0, 2.0]
+        assert gate.closed
+        gate.open()
+
+    alone(fn)
+
+
+def test_wrong_shapes_raise_where_the_host_calls():
+    def fn(gate):
+        x = torch.zeros(3)
+        gate.open()
+        with pytest.raises(RuntimeError, match="must match"):
+            x.add_(torch.ones(2))
+        with pytest.raises(RuntimeError, match="must match"):
+            torch.ones(2) + torch.ones(3)
+
+    alone(fn)
+
+
+def test_tensors_may_be_dropped_while_their_operators_are_queued():
+    def fn(gate):
+        result = torch.zeros(1000)
+        for value in range(5):
+            result += torch.full((1000,), float(value)) * 2
+        gc.collect()
+        torch.full((1000,), 99.0)  # would take freed memory
+        gate.open()
+        return result.sum().item()
+
+    assert alone(fn) == 20_000.0
+
+
+def test_autograd_behind_queued_work():
+    def fn(gate):
+        weight = torch.nn.Parameter(torch.ones(3))
+        data = torch.zeros(3)
+        data.fill_(4)
+        (weight * data).sum().backward()
+        with torch.no_grad():
+            weight -= weight.grad
+        gate.open()
+        return weight.tolist(), weight.grad.tolist()
+
+    assert alone(fn) == ([-3.0] * 3, [4.0] * 3)
+
+
+def test_optimizer_step_behind_queued_work():
+    def fn(gate):
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], lr=0.5)
+        weight.grad = torch.zeros(3)
+        weight.grad.fill_(2)
+        optimizer.step()
+        gate.open()
+        return weight.tolist()
+
+    assert alone(fn) == [0.0] * 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_copy_to_a_peer_is_in_stream_order(seed):
+    """torch's copy_ to peer memory goes by the copy engine, behind earlier work and before later signals."""
+
+    def fn():
+        rank, size = world.rank(), world.world_size()
+        inbox = symmetric.symm_zeros((size, 40_000), torch.float32)
+        ready = symmetric.symm_zeros(size, torch.int64)
+        mine = torch.zeros(40_000)
+        mine.fill_(rank + 1.0)
+        for peer in range(size):
+            symmetric.symm_peer(inbox, peer)[rank].copy_(mine)
+            streams.write_value(symmetric.symm_peer(ready, peer)[rank], 1)
+        for source in range(size):
+            streams.wait_value(ready[source], 1)
+        return inbox.sum(1).tolist()
+
+    assert simulate(fn, 3, seed=seed) == [[40_000.0, 80_000.0, 120_000.0]] * 3
+
+
+def test_results_are_complete_when_simulate_returns():
+    def fn():
+        gate = Gate()
+        x = torch.zeros(2)
+        x.fill_(3)
+        gate.open()
+        return x
+
+    assert simulate(fn, 2)[1].tolist() == [3.0, 3.0]
