@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 # Rates of the simulated clock in nanoseconds, for one SM of an H100-like GPU. They order events plausibly; they are not calibrated.
 LOCAL_NS_PER_BYTE = 0.04
-REMOTE_NS_PER_BYTE = 0.08
+REMOTE_NS_PER_BYTE = 0.0225
+COPY_ENGINE_NS_PER_BYTE = 1 / 372
 LOCAL_LATENCY_NS = 300.0
 REMOTE_LATENCY_NS = 1200.0
 FLOP_NS = {1: 1 / 15000, 2: 1 / 7500, 4: 1 / 3700, 8: 1 / 500}

@@ -10,7 +10,7 @@ import numpy as np
 
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
-from .program import LOCAL_LATENCY_NS, REMOTE_NS_PER_BYTE
+from .program import COPY_ENGINE_NS_PER_BYTE, LOCAL_LATENCY_NS
 from .requests import COMPARISONS, SYMBOLS, WaitRequest
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Copy(Work):
             yield
             size = min(piece, self.size - offset)
             ctypes.memmove(self.destination + offset, self.source + offset, size)
-            task.clock += size * REMOTE_NS_PER_BYTE / 10
+            task.clock += size * COPY_ENGINE_NS_PER_BYTE
             memory.version += 1
             if memory.watchers:
                 memory.touch(self.destination + offset, self.destination + offset + size)
