@@ -34,8 +34,7 @@ class Program:
 
     source: text of a function named ``kernel``; its parameters are the inputs and outputs in order, then ``constants`` by name.
     inputs: read-only arrays by name. outputs: arrays by name with what they hold before the launch.
-    exact: names of the outputs that are the same in every bit on every correct machine (a NaN equals any NaN); the others are floats to
-    compare in units in the last place, or in ``notes`` said to be undefined.
+    labels: for each output, what it is an output of, for reports.
     """
 
     name: str
@@ -75,12 +74,11 @@ def simulated() -> Iterator[None]:
     """Triton compiles and launches for the simulator while this is open, also on a machine with a GPU."""
     from triton_dist.sim.driver import SimDriver
 
-    before = triton.runtime.driver.active
     triton.runtime.driver.set_active(SimDriver())
     try:
         yield
     finally:
-        triton.runtime.driver.set_active(before)
+        triton.runtime.driver.reset_active()
 
 
 _BLOCK = 1024
@@ -92,7 +90,7 @@ def elementwise(name: str, operands: tuple[str, ...], results: list[tuple[str, s
     operands: type names. results: pairs of expression and type name of what it gives.
     """
     values = operand_sets(operands, count, seed)
-    letters = "abc"[: len(operands)]
+    letters = "abcd"[: len(operands)]
     programs = []
     for start in range(0, len(results), 12):
         part = results[start : start + 12]

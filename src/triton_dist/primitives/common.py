@@ -54,8 +54,8 @@ def consume_token(semantic: Any, call: Call) -> tl.tensor:
     return semantic.bitcast(semantic.add(semantic.bitcast(value, bits), zero, False), scalar)
 
 
-def notify(semantic: Any, call: Call, own_rank: Lowering) -> None:
-    """A block barrier, then one release by one thread.
+def notify(semantic: Any, call: Call, own_rank: Lowering) -> tl.tensor:
+    """A block barrier, then one release by one thread; returns the atomic's result, which nobody needs.
 
     The barrier makes the block's earlier stores happen before the release. Triton's own scalar atomic picks a thread of
     the partition that executes it, which a test of the thread index against 0 does not under warp specialisation.
@@ -69,7 +69,7 @@ def notify(semantic: Any, call: Call, own_rank: Lowering) -> None:
     ptr, value = with_type(semantic, ptr, word), semantic.cast(value, word)
     scope = SCOPE_OF_COMM_SCOPE[call.choice("comm_scope")]
     update = semantic.atomic_add if call.choice("sig_op") == "add" else semantic.atomic_xchg
-    update(ptr, value, None, "release", scope)
+    return update(ptr, value, None, "release", scope)
 
 
 def syncthreads(semantic: Any, call: Call) -> None:

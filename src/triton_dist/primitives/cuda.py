@@ -108,10 +108,16 @@ def symm_at(semantic: Any, call: Call) -> tl.tensor:
 
 
 def notify(semantic: Any, call: Call) -> None:
-    """Every thread waits for the bulk stores it issued, since a barrier does not; then the common notify."""
+    """Every thread waits for the bulk stores it issued, since a barrier does not; then the common notify.
+
+    In a warp-specialised loop the signal must be given once, by the warps that store the tile. Triton (3.7, 3.9) deals an
+    operation out by what its operands are used for, so a plain atomic may go to the loading warps, or to all. Marked as one
+    that handles data, like the stores, it stays with them. Other Triton passes ignore the mark.
+    """
     if capability(semantic) >= _FIRST_WITH_TMA:
         inline_asm(semantic, f"{_before_release(semantic, 'release')} mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
-    common.notify(semantic, call, rank)
+    signal = common.notify(semantic, call, rank)
+    signal.handle.set_attr("data", semantic.builder.get_unit_attr())
 
 
 def ld(semantic: Any, call: Call) -> tl.tensor:

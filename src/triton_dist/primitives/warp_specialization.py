@@ -3,7 +3,7 @@
 With ``warp_specialize=True`` Triton deals the operations of a loop out to partitions, each run by its own warps. It copies a
 wait to every partition that uses its token, and to no other. So in such a loop the token must be consumed by what the loads
 are addressed with: a pointer, or the coordinates given to a descriptor. A wait whose token is unused orders only the default
-partition, and Triton says nothing.
+partition, and Triton says nothing. A signal must be given once, by the partition that stores what it announces.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 
 _POLL = re.compile(r"\bld\.acquire\.\w+\.global\b.*\bbra POLL")
 _LOAD = re.compile(r"ttng\.async_tma_copy_global_to_local|ttng\.async_tma_gather|ttg\.async_copy_global_to_local|\btt\.load\b|\btt\.descriptor_load\b")
+_STORE = re.compile(r"ttng\.async_tma_copy_local_to_global|ttng\.async_tma_scatter|ttng\.async_tma_reduce|\btt\.store\b|\btt\.descriptor_store\b")
+_SIGNAL = re.compile(r"\btt\.atomic_rmw \w+, release, ")
 _HEADER = re.compile(r"^(\s*)(default|partition\d+)\b.*\{\s*$")
 
 
@@ -38,7 +40,16 @@ def partitions_without_wait(ttgir: str) -> list[str]:
     the kernel has no wait in a warp-specialised loop. A partition that loads nothing the wait announces may be listed too.
     """
     partitions = partitions_of(ttgir)
-    waiting = {name for name, lines in partitions.items() if any(_POLL.search(line) for line in lines)}
-    if not waiting:
-        return []
-    return [name for name, lines in partitions.items() if name not in waiting and any(_LOAD.search(line) for line in lines)]
+    waiting = _partitions_with(partitions, _POLL)
+    return [name for name in _partitions_with(partitions, _LOAD) if name not in waiting] if waiting else []
+
+
+def misplaced_signals(ttgir: str) -> list[str]:
+    """Partitions that give a release signal but store nothing, of a kernel whose warp-specialised loop has stores."""
+    partitions = partitions_of(ttgir)
+    storing = _partitions_with(partitions, _STORE)
+    return [name for name in _partitions_with(partitions, _SIGNAL) if name not in storing] if storing else []
+
+
+def _partitions_with(partitions: dict[str, list[str]], pattern: re.Pattern[str]) -> list[str]:
+    return [name for name, lines in partitions.items() if any(pattern.search(line) for line in lines)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,16 @@ _SAME_POINTER = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.
 _VARYING_SOURCES = ("td.tid", "td.atomic_add", "td.atomic_cas")
 
 
+@dataclass(frozen=True)
+class Bound:
+    """``vector < limit + add`` where ``is_upper``, else ``vector >= limit + add``."""
+
+    vector: str
+    limit: str
+    is_upper: bool
+    add: int
+
+
 @dataclass
 class FunctionFacts:
     """Facts about the values of one function, by their names.
@@ -25,6 +36,8 @@ class FunctionFacts:
     origin: the function argument that a pointer was computed from, where that is one only.
     deferred: sums and conjunctions that are never computed, since all users take their terms.
     linear: integer tensors with a constant step along each axis, but for a wrap-around.
+    uniform: integer tensors that are a splat of one scalar.
+    bounds: comparisons of a linear vector with a uniform tensor.
     varying: scalars that differ from thread to thread.
     """
 
@@ -35,6 +48,8 @@ class FunctionFacts:
     origin: dict[str, str | None] = field(default_factory=dict)
     deferred: set[str] = field(default_factory=set)
     linear: set[str] = field(default_factory=set)
+    uniform: set[str] = field(default_factory=set)
+    bounds: dict[str, Bound] = field(default_factory=dict)
     varying: set[str] = field(default_factory=set)
 
 
@@ -65,11 +80,20 @@ def analyse(function: Operation) -> FunctionFacts:
                 facts.axes[name] = _axes(operation, kind, facts)
                 if _is_linear(operation, facts):
                     facts.linear.add(name)
+                if _is_uniform(operation):
+                    facts.uniform.add(name)
+                bound = _bound(operation, facts)
+                if bound is not None:
+                    facts.bounds[name] = bound
     _find_origins(function, operations, facts)
     for operation in operations:
-        if operation.name == "arith.addi" and _can_defer(operation, facts, _used_as_offset, 2):
-            facts.deferred.add(operation.results[0])
-        elif operation.name == "arith.andi" and operation.result_types[0].element == "i1" and _can_defer(operation, facts, _used_as_mask, 1):
+        if operation.name == "arith.addi":
+            deferrable = _can_defer(operation, facts, _used_as_offset, "arith.addi", 2)
+        elif operation.results and (operation.results[0] in facts.bounds or _is_conjunction(operation)):
+            deferrable = _can_defer(operation, facts, _used_as_mask, "arith.andi", 1)
+        else:
+            continue
+        if deferrable:
             facts.deferred.add(operation.results[0])
     return facts
 
@@ -112,6 +136,36 @@ def _is_linear(operation: Operation, facts: FunctionFacts) -> bool:
     return name in ("arith.addi", "arith.subi", "arith.extsi", "tt.expand_dims", "tt.broadcast")
 
 
+def _is_uniform(operation: Operation) -> bool:
+    if not operation.result_types[0].element.startswith("i") or operation.result_types[0].element == "i1":
+        return False
+    if operation.name == "tt.splat":
+        return True
+    return operation.name == "arith.constant" and re.match(r"dense<-?\d+>", str(operation.attributes["value"])) is not None
+
+
+_BOUNDS = {2: (True, 0), 3: (True, 1), 4: (False, 1), 5: (False, 0)}
+"""For the signed predicates <, <=, > and >=: whether the right side is an upper limit, and what to add to it."""
+
+
+def _bound(operation: Operation, facts: FunctionFacts) -> Bound | None:
+    if operation.name != "arith.cmpi" or operation.attributes["predicate"] not in _BOUNDS:
+        return None
+    vector, limit = operation.operands
+    is_upper, add = _BOUNDS[operation.attributes["predicate"]]  # type: ignore[index]
+    if vector in facts.uniform:
+        # limit > vector and so on: the same with the sides exchanged
+        vector, limit = limit, vector
+        is_upper, add = {(True, 0): (False, 1), (True, 1): (False, 0), (False, 1): (True, 0), (False, 0): (True, 1)}[is_upper, add]
+    if limit not in facts.uniform or vector not in facts.linear or len(facts.axes[vector]) != 1:
+        return None
+    return Bound(vector, limit, is_upper, add)
+
+
+def _is_conjunction(operation: Operation) -> bool:
+    return operation.name == "arith.andi" and operation.result_types[0].element == "i1"
+
+
 def _used_as_offset(operation: Operation, position: int) -> bool:
     return operation.name == "tt.addptr" and position == 1
 
@@ -120,7 +174,7 @@ def _used_as_mask(operation: Operation, position: int) -> bool:
     return _MASK_OPERAND.get(operation.name) == position and bool(operation.operand_types[0].shape)
 
 
-def _can_defer(operation: Operation, facts: FunctionFacts, final_use, min_axes: int) -> bool:
+def _can_defer(operation: Operation, facts: FunctionFacts, final_use, through: str, min_axes: int) -> bool:
     """Whether every user of a sum (a conjunction) takes it as terms, directly or through another such sum."""
     result = operation.results[0]
     if result in facts.deferred:
@@ -130,7 +184,7 @@ def _can_defer(operation: Operation, facts: FunctionFacts, final_use, min_axes: 
     for user, position in facts.users[result]:
         if final_use(user, position):
             continue
-        if user.name != operation.name or user.result_types[0].shape is None or not _can_defer(user, facts, final_use, min_axes):
+        if user.name != through or user.result_types[0].shape is None or not _can_defer(user, facts, final_use, through, min_axes):
             return False
     return True
 

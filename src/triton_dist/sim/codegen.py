@@ -17,7 +17,7 @@ from .analysis import FunctionFacts, analyse, find_varying
 from .ir import UNKNOWN, Block, Location, Operation
 from .ops import arith, debug, descriptor, matrix, primitives, reduce
 from .ops import memory as memory_ops
-from .pointers import add_offsets, full
+from .pointers import add_offsets, full, shift_all
 from .types import Type
 
 Handler = Callable[["FunctionEmitter", Operation], None]
@@ -57,6 +57,7 @@ class ModuleEmitter:
             "reduce": reduce,
             "add_offsets": add_offsets,
             "full": full,
+            "shift_all": shift_all,
         }
         self._counter = 0
         self._location_ids: dict[Location, int] = {}
@@ -200,7 +201,23 @@ class FunctionEmitter:
         """Source of the tuple of masks of a load or store."""
         if name is None:
             return "()"
-        return "(" + "".join(f"{self.array(term)}, " for term in self.terms(name, "arith.andi")) + ")"
+        return "(" + "".join(f"{self._mask_term(term)}, " for term in self.terms(name, "arith.andi")) + ")"
+
+    def _mask_term(self, name: str) -> str:
+        """A comparison of a linear vector with one bound as ``(vector, lo, hi)``, anything else as its array."""
+        bound = self.facts.bounds.get(name)
+        if bound is None:
+            return self.array(name)
+        limit = self.uniform(bound.limit)
+        limit = f"{limit} + {bound.add}" if bound.add else limit
+        return f"({self.array(bound.vector)}, None, {limit})" if bound.is_upper else f"({self.array(bound.vector)}, {limit}, None)"
+
+    def uniform(self, name: str) -> str:
+        """A tensor that is the same everywhere, as a Python int: what it was splat from."""
+        operation = self.facts.defined_by[name]
+        if operation.name == "tt.splat":
+            return self.value(operation.operands[0])
+        return str(operation.attributes["value"]).partition("<")[2].partition(">")[0]
 
     def origin(self, name: str) -> str:
         """Python name of the allocation that a pointer came from, or ``None``."""
@@ -221,7 +238,7 @@ class FunctionEmitter:
         for name, kind in entry.arguments:
             if kind.is_pointer and kind.shape is None:
                 self.origins[name] = self.module.fresh("o")
-                self.line(f"{self.origins[name]} = C.memory.find({self.names[name]})")
+                self.line(f"{self.origins[name]} = C.launch.find({self.names[name]})")
         self.emit_block(entry)
         self.line("if 0: yield")
         self.indent -= 1

@@ -31,7 +31,9 @@ class _Utilities:
         return None, kernel, 0, 0, 1024
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        gpu = next((gpu for gpu in GPUS.values() if gpu.device_id == device), DEFAULT_GPU)
+        gpu = current_gpu()
+        if gpu.device_id != device:
+            gpu = next((gpu for gpu in GPUS.values() if gpu.device_id == device), DEFAULT_GPU)
         return {
             "max_shared_mem": gpu.max_shared_memory,
             "multiprocessor_count": gpu.sm_count,

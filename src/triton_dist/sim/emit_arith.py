@@ -22,6 +22,7 @@ _OPERATORS = {
     "arith.mulf": "*",
     "arith.divf": "/",
     "tt.precise_divf": "/",
+    "tt.approx_divf": "/",
 }
 _ON_BOOLEANS = {"arith.addi": "^", "arith.subi": "^", "arith.muli": "&"}
 _WRAPS = ("arith.addi", "arith.subi", "arith.muli")

@@ -104,6 +104,29 @@ def _compare_and_swap(emitter: FunctionEmitter, operation: Operation) -> None:
     emitter.assign_scalar(operation, f"memory.compare_and_swap_scalar(C, {arguments})")
 
 
+@handles("tt.atomic_load")
+def _atomic_load(emitter: FunctionEmitter, operation: Operation) -> None:
+    """Triton 3.9: a load of words that another program may be writing."""
+    pointer, mask = operation.operands
+    kind = operation.result_types[0]
+    dtype = emitter.module.dtype(kind.dtype)
+    origin = emitter.origin(pointer)
+    emitter.line("yield")
+    if kind.shape is not None:
+        emitter.assign(operation, f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, None, {dtype}, {kind.shape}, {origin})")
+        return
+    _forbid_varying(emitter, operation)
+    call = f"primitives.load_word(C, {emitter.value(pointer)}, {dtype}, {origin})"
+    emitter.assign_scalar(operation, f"({call} if {emitter.value(mask)} else {dtype}.type(0))")
+
+
+@handles("tt.atomic_store")
+def _atomic_store(emitter: FunctionEmitter, operation: Operation) -> None:
+    """Triton 3.9: a store of words that another program may be reading."""
+    emitter.line("yield")
+    _store(emitter, operation)
+
+
 @handles("tt.atomic_poll")
 def _atomic_poll(emitter: FunctionEmitter, operation: Operation) -> None:
     """Triton 3.9: wait until a word has a value, or until a time-out; gives whether it had."""
@@ -111,8 +134,12 @@ def _atomic_poll(emitter: FunctionEmitter, operation: Operation) -> None:
     kind = operation.operand_types[1]
     dtype = emitter.module.dtype(kind.dtype)
     timeout = emitter.value(rest[0]) if rest else "None"
+    if kind.shape is not None:
+        arguments = f"{emitter.array(pointer)}, {emitter.array(expected)}, {timeout}, {dtype}, {kind.shape}"
+        emitter.assign(operation, f"yield from primitives.atomic_poll_tile(C, {arguments})")
+        return
     arguments = f"{emitter.value(pointer)}, {emitter.value(expected)}, {timeout}, {dtype}"
-    emitter.assign_scalar(operation, f"yield from primitives.atomic_poll(C, {arguments})")
+    emitter.assign_scalar(operation, f"(yield from primitives.atomic_poll(C, {arguments}))")
 
 
 # ---------------------------------------------------------------------- descriptors

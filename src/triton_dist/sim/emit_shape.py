@@ -116,6 +116,9 @@ def _add_pointer(emitter: FunctionEmitter, operation: Operation) -> None:
         else:
             emitter.assign(operation, f"{emitter.value(pointer)} + {emitter.value(offset)} * {size}")
         return
+    if offset in emitter.facts.uniform:
+        emitter.assign(operation, f"shift_all({emitter.value(pointer)}, ({emitter.uniform(offset)}) * {size})")
+        return
     names = emitter.terms(offset, "arith.addi")
     terms = "".join(f"{emitter.array(name)}, " for name in names)
     linear = emitter.module.constant(tuple(name in emitter.facts.linear for name in names), "linear")

@@ -92,7 +92,9 @@ class RankThread:
         if not self.started:
             self._thread.start()
         self._baton.release()
-        self._returned.acquire()
+        # With a timeout, because a signal that comes just before the wait would not interrupt it.
+        while not self._returned.acquire(timeout=0.5):
+            pass
 
     def give_up(self) -> None:
         """Rank's side: return the baton and wait until it comes back."""

@@ -11,7 +11,7 @@ from ..errors import InvalidArgumentError
 from . import context
 from .kernel import Kernel, load_kernel
 from .machine import Machine
-from .memory import to_numpy_dtype
+from .memory import Allocation, Memory, to_numpy_dtype
 from .ops.descriptor import Descriptor
 from .types import DTYPES
 from .work import Work
@@ -25,7 +25,7 @@ class KernelLaunch(Work):
     values: the kernel's arguments as the generated code takes them. kept: objects that must live until the launch has run.
     """
 
-    def __init__(self, kernel: Kernel, grid: tuple[int, int, int], values: list, kept: tuple) -> None:
+    def __init__(self, kernel: Kernel, grid: tuple[int, int, int], values: list, kept: tuple, memory: Memory) -> None:
         super().__init__(f"kernel {kernel.name} with grid {grid}")
         self.kernel = kernel
         self.grid = grid
@@ -33,8 +33,19 @@ class KernelLaunch(Work):
         self.kept: tuple | None = kept
         self.threads = kernel.threads
         self.count = grid[0] * grid[1] * grid[2]
+        self.memory = memory
+        self._found: dict[int, Allocation] = {}
         self.next_program = 0
         self.finished = 0
+
+    def find(self, address: int) -> Allocation | None:
+        """The allocation that a pointer argument points to. Arguments live as long as the launch, so it is looked up once."""
+        found = self._found.get(address)
+        if found is None or found.freed:
+            found = self.memory.find(address)
+            if found is not None:
+                self._found[address] = found
+        return found
 
     def program_id(self, number: int) -> tuple[int, int, int]:
         """The ids of the program that starts as the ``number``-th."""
@@ -84,7 +95,7 @@ class Launcher:
         values: list = []
         for name, kind, argument in zip(self.names, self.signature, arguments, strict=True):
             _add_value(values, name, kind, argument, machine)
-        return KernelLaunch(kernel, grid, values, arguments)
+        return KernelLaunch(kernel, grid, values, arguments, machine.memory)
 
 
 def _grid_size(size) -> int:

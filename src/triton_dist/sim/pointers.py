@@ -51,22 +51,51 @@ class Axis:
         return (one, other) if one <= other else (other, one)
 
 
-class Pointers:
-    """A tensor of pointers: ``base`` plus, for each entry of ``axes``, the offsets along that axis."""
+class Layout:
+    """Offsets along the axes of a tensor of pointers, and the box of memory that they cover all together.
 
-    __slots__ = ("base", "axes", "ndim")
+    regular: every axis has a constant step. Then ``first``, ``low`` and ``high`` are the first, smallest and largest offset in bytes,
+    ``counts`` and ``strides`` (bytes) describe the box, ``bits`` is the union of the strides' bits, and ``size`` the number of elements.
+    """
 
-    def __init__(self, base: int, axes: dict[int, Axis], ndim: int) -> None:
-        self.base = base
+    __slots__ = ("axes", "ndim", "regular", "first", "low", "high", "counts", "strides", "bits", "size")
+
+    def __init__(self, axes: dict[int, Axis], ndim: int) -> None:
         self.axes = axes
         self.ndim = ndim
+        self.regular = all(axis.step is not None for axis in axes.values())
+        if not self.regular:
+            return
+        counts, strides = [1] * ndim, [0] * ndim
+        self.first = self.low = self.high = self.bits = 0
+        self.size = 1
+        for position, axis in axes.items():
+            counts[position] = axis.count
+            strides[position] = step = axis.step  # type: ignore[assignment]
+            extent = step * (axis.count - 1)
+            self.first += axis.first
+            self.low += axis.first + min(extent, 0)
+            self.high += axis.first + max(extent, 0)
+            self.bits |= step
+            self.size *= axis.count
+        self.counts, self.strides = tuple(counts), tuple(strides)
+
+
+class Pointers:
+    """A tensor of pointers: ``base`` plus the offsets of a layout. Moving all of them by the same distance keeps the layout."""
+
+    __slots__ = ("base", "layout")
+
+    def __init__(self, base: int, layout: Layout) -> None:
+        self.base = base
+        self.layout = layout
 
     def full(self) -> np.ndarray:
         """The addresses as an array; dimensions along which nothing varies have size 1."""
         total: np.ndarray | int = self.base
-        for axis in self.axes.values():
+        for axis in self.layout.axes.values():
             total = total + axis.offsets
-        return total if isinstance(total, np.ndarray) else np.full((1,) * self.ndim, total, np.int64)
+        return total if isinstance(total, np.ndarray) else np.full((1,) * self.layout.ndim, total, np.int64)
 
 
 def full(pointers) -> np.ndarray | np.int64:
@@ -88,9 +117,28 @@ def add_offsets(pointers, terms: tuple, itemsize: int, linear: tuple[bool, ...])
         for term in terms[1:]:
             total = total + term
         terms, linear = (total,), (False,)
+    elif type(pointers) is int and len(terms) == 1:
+        # The same offsets are often added to several bases, one after the other.
+        global _recent
+        term = terms[0]
+        if _recent[0] is term and _recent[1] == itemsize:
+            return Pointers(pointers, _recent[2])
+        moved = _add(pointers, term, itemsize, linear[0])
+        if type(moved) is Pointers and moved.base == pointers:
+            _recent = (term, itemsize, moved.layout)
+        return moved
     for term, known in zip(terms, linear, strict=True):
         pointers = _add(pointers, term, itemsize, known)
     return pointers
+
+
+_recent: tuple = (None, 0, None)
+"""The last vector of offsets, its element size, and the layout that it made. Arrays of the generated code never change."""
+
+
+def shift_all(pointers, distance: int):
+    """``pointers`` moved by the same number of bytes."""
+    return Pointers(pointers.base + distance, pointers.layout) if type(pointers) is Pointers else pointers + distance
 
 
 def _may_wrap(terms: tuple) -> bool:
@@ -108,20 +156,18 @@ def _may_wrap(terms: tuple) -> bool:
 def _add(pointers, term, itemsize: int, linear: bool):
     if not isinstance(term, np.ndarray) or term.size == 1:
         shift = int(term if not isinstance(term, np.ndarray) else term.reshape(-1)[0]) * itemsize
-        if isinstance(pointers, Pointers):
-            return Pointers(pointers.base + shift, pointers.axes, pointers.ndim)
-        return pointers + shift
+        return shift_all(pointers, shift)
     axis = only_axis(term)
     if axis is None or isinstance(pointers, np.ndarray):
         return full(pointers) + term.astype(np.int64) * itemsize
     if not isinstance(pointers, Pointers):
-        return Pointers(int(pointers), {axis: Axis(term, itemsize, linear)}, term.ndim)
-    axes = dict(pointers.axes)
+        return Pointers(int(pointers), Layout({axis: Axis(term, itemsize, linear)}, term.ndim))
+    axes = dict(pointers.layout.axes)
     if axis in axes:
         axes[axis] = Axis(axes[axis].offsets + term.astype(np.int64) * itemsize, 1, False)
     else:
         axes[axis] = Axis(term, itemsize, linear)
-    return Pointers(pointers.base, axes, term.ndim)
+    return Pointers(pointers.base, Layout(axes, term.ndim))
 
 
 def only_axis(array: np.ndarray) -> int | None:

@@ -52,15 +52,6 @@ class Program:
         remote = allocation is not None and allocation.rank is not None and allocation.rank != self.rank
         self.clock += size * (REMOTE_NS_PER_BYTE if remote else LOCAL_NS_PER_BYTE)
 
-    def charge_word(self, allocation: Allocation | None) -> None:
-        """Time for reaching one word."""
-        remote = allocation is not None and allocation.rank is not None and allocation.rank != self.rank
-        self.clock += REMOTE_LATENCY_NS if remote else LOCAL_LATENCY_NS
-
-    def charge_flops(self, count: int, itemsize: int) -> None:
-        """Time for a matrix product."""
-        self.clock += count * FLOP_NS[itemsize]
-
     def describe(self) -> str:
         """As reports name it: rank, program and kernel."""
         return f"rank {self.rank}, program {self.pid} of {self.launch.kernel.name}"

@@ -336,7 +336,7 @@ def mixed_kernel(out, small, large, count, BLOCK: tl.constexpr):
     inside = offsets < count
     a, b = tl.load(small + offsets, inside), tl.load(large + offsets, inside)
     tl.store(out + offsets, a + b, inside)
-    tl.store(out + count + offsets, a * 3 + 1000, inside)
+    tl.store(out + count + offsets, a * 3, inside)
 
 
 @pytest.mark.parametrize(("small", "large", "result"), [(torch.int8, torch.int32, torch.int32), (torch.uint8, torch.uint32, torch.uint32)], ids=str)
@@ -346,6 +346,7 @@ def test_mixed_widths_promote_to_the_wider(small, large, result):
     out = torch.empty(2 * len(values), dtype=result)
     mixed_kernel[(1,)](out, tensor(values, small), tensor(other, large), len(values), 16)
     assert out[: len(values)].tolist() == [wrap(a + b, result) for a, b in zip(values, other, strict=True)]
+    assert out[len(values) :].tolist() == [wrap(a * 3, small) for a in values]  # a Python number takes the tile's type
 
 
 @triton.jit

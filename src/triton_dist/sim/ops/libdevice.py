@@ -4,12 +4,12 @@ The table holds every symbol that ``triton.language.extra.cuda.libdevice`` emits
 operands. The simulator calls ``LIBDEVICE[symbol](*operands)`` when it meets an external elementwise operation with that symbol.
 
 Accuracy
-    - float32 functions are computed in float64 and rounded once, so they are at least as exact as those of the GPU, but seldom equal to them
-      in the last bit. The ``__nv_fast_`` functions are the accurate ones.
+    - float32 functions are computed in float64 and rounded once, so they are at least as exact as those of the GPU, but need not equal
+      them in the last bit. The ``__nv_fast_`` functions are the accurate ones.
     - Exact by definition, and equal to the GPU in every bit: integer functions, conversions, bit casts, the functions with a rounding
       suffix (``_rn``, ``_rz``, ``_ru``, ``_rd``), fma, rint, round, floor, ceil, trunc, fmod, remainder, nextafter, ldexp, logb, sqrt,
       reciprocals and divisions with a suffix. Subnormals are kept: the library's flush-to-zero mode is not simulated.
-    - float64 functions come from numpy and torch, within 1 or 2 units in the last place; erfcx, the gamma functions, rnorm and the
+    - float64 functions come from numpy and torch, within 3 units in the last place; erfcx, the gamma functions, rnorm and the
       modified Bessel functions within 10, except lgamma next to its zeros at negative arguments; J and Y as ``libdevice_bessel`` says.
     - ``__nv_rcp64h`` is a coarse approximation by definition: here the upper half of the exact reciprocal, rounded.
     - A NaN is a quiet NaN; its sign and payload mean nothing.

@@ -220,7 +220,10 @@ def _jn_backward(order: Array, x: Array, j0: Array, j1: Array) -> Array:
     is_zero = _log_decay(order, x) > _LOG_UNDERFLOW
     order = np.where(is_zero, 0, order)
     _refuse_orders(order)
-    start = (order + np.sqrt(160.0 * order)).astype(np.int64) + 1
+    # J falls by exp(alpha) an order or faster, and next to x = order, where alpha is 0, by about exp(order ** (-1/2) margin ** (3/2)).
+    # A fall by exp(30) is enough for 17 digits; a much longer one would overflow on the way down.
+    margin = np.minimum(30.0 / np.arccosh(np.maximum(order / x, 1.0)) + 2.0, 12.0 * np.cbrt(order) + 10.0)
+    start = order + np.where(is_zero, 1.0, margin).astype(np.int64)
     above, here, wanted = (np.zeros_like(x) for _ in range(3))
     for k in range(_largest(start), 0, -1):
         here = np.where(start == k, 1e-300, here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from ..program import FLOP_NS
 from ..types import BFLOAT16
 
 TF32, TF32X3, IEEE, BF16X3, BF16X6 = range(5)
@@ -56,20 +57,24 @@ def dot(context, a, b, accumulator, dtype: np.dtype, shape_a: tuple, shape_b: tu
 
     a, b: arrays that broadcast to ``shape_a`` and ``shape_b``, (M, K) and (K, N), or with a batch dimension before.
     """
-    a = a if getattr(a, "shape", None) == shape_a else np.broadcast_to(a, shape_a)
-    b = b if getattr(b, "shape", None) == shape_b else np.broadcast_to(b, shape_b)
-    context.charge_flops(2 * a.size * shape_b[-1], a.dtype.itemsize)
-    if a.dtype.kind in "ib":
+    if getattr(a, "shape", None) != shape_a:
+        a = np.broadcast_to(a, shape_a)
+    if getattr(b, "shape", None) != shape_b:
+        b = np.broadcast_to(b, shape_b)
+    element = a.dtype
+    context.clock += 2 * a.size * shape_b[-1] * FLOP_NS[element.itemsize]
+    if element.kind in "ib":
         # fp64 holds every sum of int8 products that a tile can have, and numpy has no fast integer product.
         return (np.matmul(a.astype(np.float64), b.astype(np.float64)) + accumulator).astype(dtype)
-    if a.dtype == np.float64:
+    if element == np.float64:
         return np.matmul(a, b) + accumulator
-    if a.dtype == np.float32:
-        product = _float32_product(np.ascontiguousarray(a), np.ascontiguousarray(b), precision)
+    if element == np.float32:
+        product = a @ b if precision == IEEE else _float32_product(np.ascontiguousarray(a), np.ascontiguousarray(b), precision)
     else:
-        product = np.matmul(a.astype(np.float32), b.astype(np.float32))
+        product = a.astype(np.float32) @ b.astype(np.float32)
     if dtype == np.float32:
-        return product + accumulator
+        product += accumulator
+        return product
     return (product + np.asarray(accumulator).astype(np.float32)).astype(dtype)
 
 
@@ -113,7 +118,7 @@ def dot_scaled(context, a, b, accumulator, scale_a, scale_b, kinds: tuple[int, i
     left = _decode(a, kinds[0], rank - 1 if k_packed[0] else rank - 2)
     right = _decode(b, kinds[1], rank - 2 if k_packed[1] else rank - 1)
     depth = left.shape[-1]
-    context.charge_flops(2 * left.size * right.shape[-1], 1)
+    context.clock += 2 * left.size * right.shape[-1] * FLOP_NS[1]
     if scale_a is not None:
         scale = np.broadcast_to(scale_a, shapes[2])
         left = left * _scale_factor(scale, depth // scale.shape[-1])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..memory import WORDS, Allocation, element_index, scalar_view, window
-from ..pointers import Pointers, full, only_axis
-from ..program import LOCAL_LATENCY_NS, REMOTE_LATENCY_NS
+from ..pointers import Layout, Pointers, full, only_axis
+from ..program import LOCAL_LATENCY_NS, LOCAL_NS_PER_BYTE, REMOTE_LATENCY_NS, REMOTE_NS_PER_BYTE
 
 _EMPTY = object()
 _GENERAL = object()
@@ -15,68 +15,121 @@ AND, OR, XOR, ADD, FADD, MAX, MIN, UMAX, UMIN, XCHG = range(1, 11)
 """Kinds of ``tt.atomic_rmw``, numbered as in the IR."""
 
 
-def _ranges(pointers: Pointers, masks: tuple, shape: tuple[int, ...]):
+_recent: tuple = (None, None, None, None)
+"""The last vector and bounds and their range: several loads of one place share their mask."""
+
+
+def _bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple[int, int] | None:
+    """The range of a linear vector's elements that are at least ``lo`` and below ``hi``, or None if it is not ascending."""
+    global _recent
+    if _recent[0] is array and _recent[1] == lo and _recent[2] == hi:
+        return _recent[3]
+    found = _find_bound_range(array, lo, hi)
+    _recent = (array, lo, hi, found)
+    return found
+
+
+def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple[int, int] | None:
+    flat = array.reshape(-1)
+    count = flat.size
+    first = int(flat[0])
+    step = 1
+    if count > 1:
+        step = int(flat[1]) - first
+        if step <= 0 or first + step * (count - 1) != int(flat[-1]):
+            return None
+    begin = 0 if lo is None or lo <= first else min((lo - first + step - 1) // step, count)
+    end = count if hi is None else max(0, min((hi - first + step - 1) // step, count))
+    return begin, end
+
+
+def _as_array(mask):
+    """A mask term as a boolean array."""
+    if type(mask) is not tuple:
+        return mask
+    array, lo, hi = mask
+    if lo is None:
+        return array < hi
+    return array >= lo if hi is None else (array >= lo) & (array < hi)
+
+
+def _ranges(layout: Layout, masks: tuple):
     """For each axis that a mask restricts, the one range of it that is on; _EMPTY if nothing is, _GENERAL if it is not a box."""
     ranges: dict[int, tuple[int, int]] = {}
     for mask in masks:
-        if not isinstance(mask, np.ndarray) or mask.size == 1:
-            if not (mask if not isinstance(mask, np.ndarray) else mask.ravel()[0]):
+        found = None
+        if type(mask) is tuple:
+            array = mask[0]
+            if isinstance(array, np.ndarray) and array.ndim:
+                found = _bound_range(*mask)
+                if found is not None:
+                    begin, end = found
+                    if begin == 0 and end == array.size:
+                        continue
+            if found is None:
+                mask = _as_array(mask)
+        if found is None:
+            if not isinstance(mask, np.ndarray) or mask.size == 1:
+                if not (mask if not isinstance(mask, np.ndarray) else mask.reshape(-1)[0]):
+                    return _EMPTY
+                continue
+            if mask.all():
+                continue
+            array = mask
+            if only_axis(mask) is None:
+                return _GENERAL if mask.any() else _EMPTY
+            on = mask.reshape(-1).nonzero()[0]
+            if not on.size:
                 return _EMPTY
-            continue
-        if mask.all():
-            continue
-        axis = only_axis(mask)
-        if axis is None:
-            return _GENERAL if mask.any() else _EMPTY
-        on = mask.reshape(-1).nonzero()[0]
-        if not on.size:
+            begin, end = int(on[0]), int(on[-1]) + 1
+            if end - begin != on.size:
+                return _GENERAL
+        if begin >= end:
             return _EMPTY
-        begin, end = int(on[0]), int(on[-1]) + 1
-        if end - begin != on.size:
-            return _GENERAL
+        axis = only_axis(array)
+        if axis is None:  # one element, and it is on
+            continue
         if axis in ranges:
             begin, end = max(begin, ranges[axis][0]), min(end, ranges[axis][1])
             if begin >= end:
                 return _EMPTY
         ranges[axis] = (begin, end)
-    for axis in pointers.axes.values():
-        if axis.step is None:
-            return _GENERAL
-    return ranges
+    return ranges if layout.regular else _GENERAL
 
 
-def _box(context, pointers: Pointers, ranges: dict, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
-    """The window of memory that a box of pointers covers: (first address, counts, byte strides), bounds checked."""
+def _box(context, pointers: Pointers, ranges: dict, dtype: np.dtype, what: str, origin: Allocation | None):
+    """The window of memory that a box of pointers covers: (first address, low, high, counts, byte strides), bounds checked."""
     itemsize = dtype.itemsize
-    address = lo = hi = pointers.base
-    ndim = len(shape)
-    counts = [1] * ndim
-    strides = [0] * ndim
-    bits = 0
-    for position, axis in pointers.axes.items():
-        begin, end = ranges.get(position, (0, axis.count))
-        low, high = axis.span(begin, end)
-        lo += low
-        hi += high
-        step = axis.step
-        address += axis.first + step * begin
-        counts[position] = end - begin
-        strides[position] = step
-        bits |= step
-    hi += itemsize
-    if (address | bits) & (itemsize - 1):
+    layout, base = pointers.layout, pointers.base
+    counts: tuple | list = layout.counts
+    if not ranges:
+        address, lo, hi, size = base + layout.first, base + layout.low, base + layout.high + itemsize, layout.size
+    else:
+        address, lo, hi = base, base, base + itemsize
+        counts = list(counts)
+        size = 1
+        for position, axis in layout.axes.items():
+            begin, end = ranges.get(position, (0, axis.count))
+            low, high = axis.span(begin, end)
+            lo += low
+            hi += high
+            address += axis.first + axis.step * begin  # type: ignore[operator]
+            counts[position] = end - begin
+            size *= end - begin
+    if (address | layout.bits) & (itemsize - 1):
         raise context.memory.misaligned(address, itemsize, what)
     if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
         origin = context.memory.check(lo, hi, itemsize, what, origin)
-    context.charge(counts, itemsize, origin)
-    return address, lo, hi, counts, strides
+    owner = origin.rank
+    context.clock += size * itemsize * (LOCAL_NS_PER_BYTE if owner is None or owner == context.rank else REMOTE_NS_PER_BYTE)
+    return address, lo, hi, counts, layout.strides
 
 
 def _addresses(context, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
     """The general case: (flat addresses of what is on, mask or None), bounds checked."""
     address = full(pointers)
     mask = None
-    for term in masks:
+    for term in map(_as_array, masks):
         if isinstance(term, np.ndarray) or not term:
             mask = term if mask is None else mask & term
     if mask is not None and not isinstance(mask, np.ndarray):
@@ -114,25 +167,26 @@ def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin:
 def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None):
     """``tt.load`` of a tile.
 
-    masks: boolean arrays whose conjunction is the mask. Masked elements read ``other``, or 0 where it is None.
+    masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi) for ``lo <= vector < hi``. Masked elements read ``other``, or 0 where it is None.
     Returns an array that broadcasts to ``shape``.
     """
     if type(pointers) is Pointers:
-        ranges = _ranges(pointers, masks, shape)
+        ranges = _ranges(pointers.layout, masks)
         if ranges is _EMPTY:
             return dtype.type(0) if other is None else other
         if ranges is not _GENERAL:
-            address, _, _, counts, strides = _box(context, pointers, ranges, shape, dtype, "load", origin)
+            address, _, _, counts, strides = _box(context, pointers, ranges, dtype, "load", origin)
             if not ranges:
-                return window(address, tuple(counts), tuple(strides), dtype).copy()
-            sizes = [shape[axis] if axis in pointers.axes or axis in ranges else 1 for axis in range(len(shape))]
+                return window(address, counts, strides, dtype).copy()
+            axes = pointers.layout.axes
+            sizes = [shape[axis] if axis in axes or axis in ranges else 1 for axis in range(len(shape))]
             if other is None:
                 result = np.zeros(sizes, dtype)
             else:
                 result = np.empty(np.broadcast_shapes(tuple(sizes), np.shape(other)), dtype)
                 result[...] = other
             place = tuple(slice(*ranges[axis]) if axis in ranges else slice(None) for axis in range(len(shape)))
-            result[place] = window(address, tuple(counts), tuple(strides), dtype)
+            result[place] = window(address, tuple(counts), strides, dtype)
             return result
     selected, mask, common = _addresses(context, pointers, masks, shape, dtype, "load", origin)
     values = scalar_view(dtype).take(element_index(selected, dtype.itemsize))
@@ -155,18 +209,19 @@ def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[
     """``tt.store`` of a tile; ``value`` broadcasts to ``shape``. Where several elements go to one address, the last one stays."""
     memory = context.memory
     if type(pointers) is Pointers:
-        ranges = _ranges(pointers, masks, shape)
+        ranges = _ranges(pointers.layout, masks)
         if ranges is _EMPTY:
             return
         if ranges is not _GENERAL:
-            address, lo, hi, counts, strides = _box(context, pointers, ranges, shape, dtype, "store", origin)
+            address, lo, hi, counts, strides = _box(context, pointers, ranges, dtype, "store", origin)
             if isinstance(value, np.ndarray) and value.ndim:
                 place = tuple(
                     slice(*ranges[axis]) if axis in ranges and size > 1 else slice(None) for axis, size in enumerate(value.shape)
                 )
                 value = value[place]
-                counts = [value.shape[axis] if axis not in pointers.axes else count for axis, count in enumerate(counts)]
-            window(address, tuple(counts), tuple(strides), dtype)[...] = value
+                axes = pointers.layout.axes
+                counts = [value.shape[axis] if axis not in axes else count for axis, count in enumerate(counts)]
+            window(address, tuple(counts), strides, dtype)[...] = value
             memory.version += 1
             if memory.watchers:
                 memory.touch(lo, hi)

@@ -56,7 +56,7 @@ def symm_at_tile(context, pointers, ranks):
         rank = int(ranks.reshape(-1)[0])
         if isinstance(pointers, Pointers):
             shift = _shift_to(context, pointers.base, rank, "symm_at")
-            return Pointers(pointers.base + shift, pointers.axes, pointers.ndim)
+            return Pointers(pointers.base + shift, pointers.layout)
         if not isinstance(pointers, np.ndarray):
             return pointers + _shift_to(context, int(pointers), rank, "symm_at")
     addresses, ranks = np.broadcast_arrays(full(pointers), ranks)
@@ -126,6 +126,17 @@ def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Ge
         yield
     see_word(context, address)
     return np.True_
+
+
+def atomic_poll_tile(context, pointers, expected, timeout, dtype: np.dtype, shape: tuple[int, ...]) -> Generator:
+    """``atomic_poll`` of a tile of words, one after the other, within one time budget for all; gives an array of booleans."""
+    addresses, wanted = np.broadcast_to(full(pointers), shape), np.broadcast_to(expected, shape)
+    deadline = None if timeout is None else context.clock + timeout
+    seen = []
+    for address, value in zip(addresses.ravel().tolist(), wanted.ravel().tolist(), strict=True):
+        left = None if deadline is None else max(deadline - context.clock, 0)
+        seen.append((yield from atomic_poll(context, address, value, left, dtype)))
+    return np.array(seen, np.bool_).reshape(shape)
 
 
 # ---------------------------------------------------------------------- threads
