@@ -6,6 +6,7 @@ WaitRequest to be parked until a word is written. When nothing can run, that is 
 
 from __future__ import annotations
 
+import gc
 import heapq
 import random
 from collections import deque
@@ -20,13 +21,13 @@ from .launch_queue import Launchable
 from .memory import Memory
 from .program import Program
 from .report import deadlock_report
-from .requests import SPIN, WaitRequest
+from .requests import SPIN
 from .timeline import Timeline
 from .work import Copy, Task, Work
 
 SCHEDULES = ("random", "round_robin")
 
-_BATCH = 256
+_BATCH = 1024
 _LIVELOCK_STEPS = 2_000_000
 _LAUNCH_NS = 3000.0
 
@@ -220,14 +221,14 @@ class Machine:
         Raises what a kernel does wrong, as a SimulationError, and what a torch op raised.
         """
         version, finished = self.memory.version, self.finished
-        turns = 0
-        with np.errstate(all="ignore"):
-            while turns < _BATCH and self.finished == finished:
-                actor = self._next_actor()
-                if actor is None:
-                    break
-                turns += 1
-                self._turn(actor)
+        collecting = gc.isenabled()
+        gc.disable()  # thousands of suspended programs are expensive to traverse; nothing here makes cycles
+        try:
+            with np.errstate(all="ignore"):
+                turns = self._batch()
+        finally:
+            if collecting:
+                gc.enable()
         self.steps += turns
         if turns and version == self.memory.version and finished == self.finished:
             self._idle_steps += turns
@@ -237,20 +238,51 @@ class Machine:
             self._idle_steps = 0
         return turns > 0
 
-    def _next_actor(self):
-        if self._random is None:
-            return self._turns.popleft() if self._turns or self._wake_spinning() else None
-        runnable = self._runnable
-        if not runnable and not self._wake_spinning():
-            return None
-        if self._spinning and self.memory.version != self._spin_version and self._random() < 0.05:
-            self._wake_spinning()
-        index = int(self._random() * len(runnable))
-        actor = runnable[index]
-        last = runnable.pop()
-        if actor is not last:
-            runnable[index] = last
-        return actor
+    def _batch(self) -> int:
+        """Turns until some work has finished, a few hundred at most; how many there were. The inner loop of everything."""
+        memory, rand, runnable, turns_queue = self.memory, self._random, self._runnable, self._turns
+        watchers = memory.watchers
+        finished = self.finished
+        for turn in range(_BATCH):
+            if rand is None:
+                if not turns_queue and not self._wake_spinning():
+                    return turn
+                actor = turns_queue.popleft()
+            else:
+                if not runnable and not self._wake_spinning():
+                    return turn
+                if self._spinning and memory.version != self._spin_version and rand() < 0.05:
+                    self._wake_spinning()
+                index = int(rand() * len(runnable))
+                actor = runnable[index]
+                last = runnable.pop()
+                if actor is not last:
+                    runnable[index] = last
+            version = memory.version
+            try:
+                request = next(actor.generator)
+            except StopIteration:
+                self._ended(actor)
+                if self.finished != finished:
+                    return turn + 1
+                continue
+            except Exception as error:
+                raise self._located(error, actor) from None
+            if request is None:
+                (turns_queue if rand is None else runnable).append(actor)
+            elif request is SPIN:
+                actor.waiting = SPIN
+                if version != memory.version:
+                    self._spin_version = -1
+                self._spinning.append(actor)
+            else:
+                actor.waiting = request
+                granule = request.address >> 3
+                if granule in watchers:
+                    watchers[granule].append(actor)
+                else:
+                    watchers[granule] = [actor]
+        return _BATCH
 
     def _wake_spinning(self) -> bool:
         """Programs that spin are tried again once memory has changed since they all last looked."""
@@ -262,43 +294,15 @@ class Machine:
             self._ready(actor)
         return True
 
-    def _turn(self, actor) -> None:
-        version = self.memory.version
-        try:
-            request = next(actor.generator)
-        except StopIteration:
-            self._ended(actor)
-            return
-        except SimulationError as error:
-            raise self._located(error, actor) from None
-        except Exception as error:
-            if isinstance(actor, Program):
-                error.add_note(f"in {actor.describe()} at {actor.launch.kernel.location_of_error(error.__traceback__)}")
-            raise
-        if request is None:
-            self._ready(actor)
-        elif request is SPIN:
-            actor.waiting = SPIN
-            if version != self.memory.version:
-                self._spin_version = -1
-            self._spinning.append(actor)
-        elif isinstance(request, WaitRequest):
-            actor.waiting = request
-            watchers = self.memory.watchers
-            granule = request.address >> 3
-            if granule in watchers:
-                watchers[granule].append(actor)
-            else:
-                watchers[granule] = [actor]
-        else:
-            raise SimulationError(f"a program yielded {request!r}")
-
-    def _located(self, error: SimulationError, actor) -> SimulationError:
-        """The same error with who did it and where in front."""
+    def _located(self, error: Exception, actor) -> Exception:
+        """The error with who did it and where: in front of a SimulationError's text, as a note to any other."""
         if not isinstance(actor, Program):
-            return type(error)(f"{actor.describe()}: {error}")
+            return type(error)(f"{actor.describe()}: {error}") if isinstance(error, SimulationError) else error
         place = actor.launch.kernel.location_of_error(error.__traceback__)
-        return type(error)(f"{actor.describe()} at {place}: {error}")
+        if isinstance(error, SimulationError):
+            return type(error)(f"{actor.describe()} at {place}: {error}")
+        error.add_note(f"in {actor.describe()} at {place}")
+        return error
 
     def run(self) -> None:
         """Run until everything has finished; raises DeadlockError when it can't."""

@@ -99,6 +99,8 @@ class Memory:
     known_words: dict[tuple[int, int], Allocation] = field(default_factory=dict)
     """Words, by address and size, that were found to be inside an allocation and aligned."""
     wake: Callable[[list], None] = lambda parked: None
+    adopt: Callable[[Memory, int], Allocation | None] = lambda memory, address: None
+    """Asked for the allocation at an address that none is known at, before that is an error."""
     _starts: list[int] = field(default_factory=list)
     _allocations: list[Allocation] = field(default_factory=list)
     _freed: list[Allocation] = field(default_factory=list)
@@ -187,7 +189,7 @@ class Memory:
         """
         allocation = origin
         if allocation is None or allocation.freed:
-            allocation = self.find(lo)
+            allocation = self.find(lo) or self.adopt(self, lo)
         if allocation is None or lo < allocation.lo or hi > allocation.hi:
             raise self._out_of_bounds(lo, hi, itemsize, what, origin)
         return allocation
