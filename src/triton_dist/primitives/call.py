@@ -68,3 +68,8 @@ def from_carrier(semantic: Any, value: tl.tensor, dtype: tl.dtype) -> tl.tensor:
 def with_type(semantic: Any, ptr: tl.tensor, element: tl.dtype) -> tl.tensor:
     """The same pointer, pointing to ``element``."""
     return semantic.cast(ptr, tl.pointer_type(element, ptr.dtype.address_space))
+
+
+def call_function(call: Call, function: Any, operands: Sequence[Any]) -> Any:
+    """Calls a jit function from a lowering, as Triton's own builtins do for a reduction's combine function."""
+    return call.generator.call_JitFunction(function, list(operands), {})

@@ -54,8 +54,8 @@ def consume_token(semantic: Any, call: Call) -> tl.tensor:
     return semantic.bitcast(semantic.add(semantic.bitcast(value, bits), zero, False), scalar)
 
 
-def notify(semantic: Any, call: Call, own_rank: Lowering) -> tl.tensor:
-    """A block barrier, then one release by one thread; returns the atomic's result, which nobody needs.
+def notify(semantic: Any, call: Call, own_rank: Lowering, mask: tl.tensor | None = None) -> None:
+    """A block barrier, then one release by one thread, if ``mask`` (an int1, default true) holds there.
 
     The barrier makes the block's earlier stores happen before the release. Triton's own scalar atomic picks a thread of
     the partition that executes it, which a test of the thread index against 0 does not under warp specialisation.
@@ -64,12 +64,11 @@ def notify(semantic: Any, call: Call, own_rank: Lowering) -> tl.tensor:
     ptr, value = call["ptr"], call["signal"]
     if call.choice("comm_scope") != "gpu":
         ptr = symm_at(semantic, Call(call.primitive, {"ptr": ptr, "rank": call["rank"]}, {}, ptr.type), own_rank)
-    bits = value.dtype.primitive_bitwidth
-    word = tl.core.get_int_dtype(bits, signed=True)
+    word = tl.core.get_int_dtype(value.dtype.primitive_bitwidth, signed=True)
     ptr, value = with_type(semantic, ptr, word), semantic.cast(value, word)
     scope = SCOPE_OF_COMM_SCOPE[call.choice("comm_scope")]
     update = semantic.atomic_add if call.choice("sig_op") == "add" else semantic.atomic_xchg
-    return update(ptr, value, None, "release", scope)
+    update(ptr, value, mask, "release", scope)
 
 
 def syncthreads(semantic: Any, call: Call) -> None:

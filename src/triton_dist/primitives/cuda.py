@@ -15,10 +15,11 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.primitives import common
-from triton_dist.primitives.call import Call, Lowering, as_carrier, from_carrier, inline_asm
+from triton_dist.primitives.call import Call, Lowering, as_carrier, constant, from_carrier, inline_asm
 from triton_dist.runtime import context_layout
 
 _FIRST_WITH_TMA = 90
+_FIRST_WITH_PARTITIONS = 100
 _ACQUIRES = ("acquire", "acq_rel")
 _RELEASES = ("release", "acq_rel")
 
@@ -110,14 +111,17 @@ def symm_at(semantic: Any, call: Call) -> tl.tensor:
 def notify(semantic: Any, call: Call) -> None:
     """Every thread waits for the bulk stores it issued, since a barrier does not; then the common notify.
 
-    In a warp-specialised loop the signal must be given once, by the warps that store the tile. Triton (3.7, 3.9) deals an
-    operation out by what its operands are used for, so a plain atomic may go to the loading warps, or to all. Marked as one
-    that handles data, like the stores, it stays with them. Other Triton passes ignore the mark.
+    In a warp-specialised loop (from sm_100 on) only the default partition signals, whose warps come first: Triton (3.7,
+    3.9) copies an atomic whose operands are the same in every iteration to every partition, and the word would be
+    signalled by each, before the tile is stored.
     """
+    mask = None
     if capability(semantic) >= _FIRST_WITH_TMA:
         inline_asm(semantic, f"{_before_release(semantic, 'release')} mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
-    signal = common.notify(semantic, call, rank)
-    signal.handle.set_attr("data", semantic.builder.get_unit_attr())
+    if capability(semantic) >= _FIRST_WITH_PARTITIONS:
+        threads = constant(semantic, 32 * semantic.builder.options.num_warps, tl.int32)
+        mask = semantic.less_than(_thread_index(semantic, "x"), threads)
+    common.notify(semantic, call, rank, mask)
 
 
 def ld(semantic: Any, call: Call) -> tl.tensor:
@@ -150,7 +154,7 @@ def atomic_cas(semantic: Any, call: Call) -> tl.tensor:
 
 def tid(semantic: Any, call: Call) -> tl.tensor:
     """The special register of the axis."""
-    return inline_asm(semantic, f"mov.u32 $0, %tid.{'xyz'[call.choice('axis')]};", "=r", [], tl.int32, pure=True)
+    return _thread_index(semantic, "xyz"[call.choice("axis")])
 
 
 def fence(semantic: Any, call: Call) -> None:
@@ -158,6 +162,10 @@ def fence(semantic: Any, call: Call) -> None:
     scope = call.choice("scope")
     before = "" if scope == "cta" else _before_release(semantic, "release")
     inline_asm(semantic, f"{before} fence.acq_rel.{scope}; mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
+
+
+def _thread_index(semantic: Any, axis: str) -> tl.tensor:
+    return inline_asm(semantic, f"mov.u32 $0, %tid.{axis};", "=r", [], tl.int32, pure=True)
 
 
 def _context_word(semantic: Any, offset: int) -> tl.tensor:

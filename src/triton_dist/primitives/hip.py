@@ -13,7 +13,7 @@ import triton.language as tl
 
 from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives import common, hip_functions
-from triton_dist.primitives.call import Call, Lowering, as_carrier, constant, from_carrier, inline_asm, with_type
+from triton_dist.primitives.call import Call, Lowering, as_carrier, call_function, constant, from_carrier, inline_asm, with_type
 from triton_dist.runtime import context_layout
 
 ASSEMBLY_TARGETS = ("gfx942", "gfx950")
@@ -106,11 +106,6 @@ def fence(semantic: Any, call: Call) -> None:
     """Writes back and invalidates the caches inside the scope."""
     lines = [*_write_back(call.choice("scope")), _invalidate(call.choice("scope")), "v_mov_b32 $0, 0"]
     _assembly(semantic, call, lines, "=&v", [], tl.int32)
-
-
-def call_function(call: Call, function: Any, operands: list[Any]) -> Any:
-    """Calls a jit function from a lowering, as Triton's own builtins do for a reduction's combine function."""
-    return call.generator.call_JitFunction(function, operands, {})
 
 
 def _context_word(call: Call, offset: int) -> tl.tensor:

@@ -24,7 +24,18 @@ STAMPED_FILE = _DIRECTORY / "functions.py"
 
 LOWERING_FILES = tuple(
     _DIRECTORY / name
-    for name in ("arguments.py", "call.py", "common.py", "compare.py", "cuda.py", "hip.py", "hip_functions.py", "lowering.py", "sim.py", "table.py")
+    for name in (
+        "arguments.py",
+        "call.py",
+        "common.py",
+        "compare.py",
+        "cuda.py",
+        "hip.py",
+        "hip_functions.py",
+        "lowering.py",
+        "sim.py",
+        "table.py",
+    )
 )
 """The files whose text decides what a primitive becomes; ``functions.py`` itself is hashed by Triton, but for its defaults."""
 

@@ -1,18 +1,21 @@
-"""Checks in compiled code what the front end can't see: that a wait reached the warps whose loads it is to order.
+"""Checks in compiled code what the front end can't see: where the waits and signals of a warp-specialised loop ended up.
 
-With ``warp_specialize=True`` Triton deals the operations of a loop out to partitions, each run by its own warps. It copies a
-wait to every partition that uses its token, and to no other. So in such a loop the token must be consumed by what the loads
-are addressed with: a pointer, or the coordinates given to a descriptor. A wait whose token is unused orders only the default
-partition, and Triton says nothing. A signal must be given once, by the partition that stores what it announces.
+With ``warp_specialize=True`` Triton deals the operations of a loop out to partitions, each run by its own warps.
+
+- It copies a wait to every partition that uses its token, and to no other. So in such a loop the token must be consumed by
+  what the loads are addressed with: a pointer, or the coordinates given to a descriptor. A wait whose token is unused orders
+  only the default partition, and Triton says nothing.
+- It copies a signal by what its pointer is computed from. ``notify`` writes only in the default partition, which stores the
+  tile; a signal of which the default partition has no copy is never given. That happens if the pointer was computed for a
+  wait whose token only the loads consume, in the same loop: compute it from another base, or consume the token by the row.
 """
 
 from __future__ import annotations
 
 import re
 
-_POLL = re.compile(r"\bld\.acquire\.\w+\.global\b.*\bbra POLL")
+_POLL = re.compile(r"ld\.acquire\.\w+\.global\b.*\bbra POLL")
 _LOAD = re.compile(r"ttng\.async_tma_copy_global_to_local|ttng\.async_tma_gather|ttg\.async_copy_global_to_local|\btt\.load\b|\btt\.descriptor_load\b")
-_STORE = re.compile(r"ttng\.async_tma_copy_local_to_global|ttng\.async_tma_scatter|ttng\.async_tma_reduce|\btt\.store\b|\btt\.descriptor_store\b")
 _SIGNAL = re.compile(r"\btt\.atomic_rmw \w+, release, ")
 _HEADER = re.compile(r"^(\s*)(default|partition\d+)\b.*\{\s*$")
 
@@ -44,11 +47,10 @@ def partitions_without_wait(ttgir: str) -> list[str]:
     return [name for name in _partitions_with(partitions, _LOAD) if name not in waiting] if waiting else []
 
 
-def misplaced_signals(ttgir: str) -> list[str]:
-    """Partitions that give a release signal but store nothing, of a kernel whose warp-specialised loop has stores."""
-    partitions = partitions_of(ttgir)
-    storing = _partitions_with(partitions, _STORE)
-    return [name for name in _partitions_with(partitions, _SIGNAL) if name not in storing] if storing else []
+def signals_never_given(ttgir: str) -> list[str]:
+    """Partitions that hold a release signal of which the default partition has no copy; empty if all is well."""
+    signalling = _partitions_with(partitions_of(ttgir), _SIGNAL)
+    return [] if "default" in signalling else signalling
 
 
 def _partitions_with(partitions: dict[str, list[str]], pattern: re.Pattern[str]) -> list[str]:

@@ -207,9 +207,18 @@ _UNARY = {
 }
 
 
+_READ_SUBNORMALS_AS_ZERO = ("math.ceil", "math.erf", "math.floor", "math.rsqrt", "math.sin", "math.sqrt")
+"""The approximate instructions and the fp32 half of libdevice, which Triton links in its mode that flushes. ``math.exp`` doesn't."""
+
+
 @handles(*_UNARY)
 def _unary(emitter: FunctionEmitter, operation: Operation) -> None:
-    emitter.assign(operation, _UNARY[operation.name].format(emitter.values(operation)[0]))
+    value = emitter.values(operation)[0]
+    single = operation.result_types[0].element == "f32"
+    if single and operation.name in _READ_SUBNORMALS_AS_ZERO:
+        value = f"arith.flush({value})"
+    expression = _UNARY[operation.name].format(value)
+    emitter.assign(operation, f"arith.flush({expression})" if single and operation.name == "math.exp2" else expression)
 
 
 @handles("math.absi")
@@ -229,7 +238,7 @@ def _fused_multiply_add(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("arith.remf")
 def _float_remainder(emitter: FunctionEmitter, operation: Operation) -> None:
     a, b = emitter.values(operation)
-    emitter.assign(operation, f"np.fmod({a}, {b})")
+    emitter.assign(operation, f"arith.remainder_float({a}, {b})")
 
 
 @handles("arith.extsi", "arith.index_cast", "arith.index_castui")

@@ -222,14 +222,15 @@ class HostScheduler:
             while machine.finished == finished and machine.step():
                 moved = True
             return moved
-        moved = machine.step()
         self._moves += 1
+        self._fruitless_polls += 1
+        # Nothing has changed as long as this is true, so the answers will be the same; but the program may act after some of them.
+        while machine.step() and (machine.finished, machine.memory.version) == before:
+            if self._fruitless_polls <= _FRUITLESS_POLLS:
+                return True
         if (machine.finished, machine.memory.version) != before:
             self._fruitless_polls = 0
-            return True
-        # Nothing changed, so the answers will be the same; but the program may do something else after them.
-        self._fruitless_polls += 1
-        return moved or self._fruitless_polls <= _FRUITLESS_POLLS
+        return self._fruitless_polls <= _FRUITLESS_POLLS
 
     def _run_rank(self, thread: RankThread) -> None:
         if thread.wait is not None and not thread.wait.polling:

@@ -25,7 +25,9 @@ from .requests import SPIN
 from .timeline import Timeline
 from .work import Copy, Task, Work
 
-SCHEDULES = ("random", "round_robin")
+SCHEDULES = ("random", "round_robin", "straggler")
+_STRAGGLER_TURNS = 0.02
+"""Share of its turns that a straggling rank takes."""
 
 _BATCH = 1024
 _LIVELOCK_STEPS = 2_000_000
@@ -55,7 +57,8 @@ class Device:
 class Machine:
     """All devices of a world.
 
-    schedule: "random" picks what runs next by ``seed``; "round_robin" takes turns. The same seed gives the same run.
+    schedule: "random" picks what runs next by ``seed``; "straggler" too, but rank ``seed % world_size`` moves only when the others have
+    mostly gone as far as they can; "round_robin" takes turns. The same seed gives the same run.
     gpu: a name from ``gpus.GPUS`` or a GPU. num_nodes: hosts over which the ranks are spread evenly.
     timeline: where to record what ran when; a new one by default.
     Raises InvalidArgumentError.
@@ -81,7 +84,8 @@ class Machine:
         self.steps = 0
         self.finished = 0
         """Work items that have finished."""
-        self._random = random.Random(seed).random if schedule == "random" else None
+        self._random = random.Random(seed).random if schedule != "round_robin" else None
+        self._straggler = seed % world_size if schedule == "straggler" else -1
         self._runnable: list = []
         self._turns: deque = deque()
         self._spinning: list = []
@@ -241,7 +245,7 @@ class Machine:
     def _batch(self) -> int:
         """Turns until some work has finished, a few hundred at most; how many there were. The inner loop of everything."""
         memory, rand, runnable, turns_queue = self.memory, self._random, self._runnable, self._turns
-        watchers = memory.watchers
+        watchers, straggler = memory.watchers, self._straggler
         finished = self.finished
         for turn in range(_BATCH):
             if rand is None:
@@ -255,6 +259,8 @@ class Machine:
                     self._wake_spinning()
                 index = int(rand() * len(runnable))
                 actor = runnable[index]
+                if actor.rank == straggler and rand() > _STRAGGLER_TURNS:
+                    continue
                 last = runnable.pop()
                 if actor is not last:
                     runnable[index] = last

@@ -93,6 +93,11 @@ def _kind(func: Any) -> _Kind:
 class StreamOrder(TorchDispatchMode):
     """Active in each rank's thread: puts every operator in its place in the current stream."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch would import its compiler (most of a second) to keep it out of our __torch_dispatch__.
+        return False
+
     def __init__(self, context: RankContext) -> None:
         super().__init__()
         self._context = context

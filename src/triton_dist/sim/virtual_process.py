@@ -15,6 +15,11 @@ _WORLD_NAMES = ("_world", "_backend", "_default_pg_init_method")
 """Globals of torch.distributed that say which groups this process is in."""
 
 
+def _raw_environment() -> dict[bytes, bytes]:
+    """The environment as bytes. ``dict(os.environb)`` says the same a hundred times slower, and this runs at every switch."""
+    return dict(getattr(os.environ, "_data", os.environb))
+
+
 class VirtualProcess:
     """The saved process-wide state of one rank, or of the caller of ``simulate``.
 
@@ -22,12 +27,7 @@ class VirtualProcess:
     """
 
     def __init__(self) -> None:
-        self.environ = dict(os.environ)
-        self.torch_state = torch.default_generator.get_state()
-        self.numpy_bits = np.random.get_bit_generator()
-        self.random_state = random.getstate()
-        self.default_dtype = torch.get_default_dtype()
-        self.world: dict[str, Any] = {name: getattr(c10d, name) for name in _WORLD_NAMES}
+        self.save()
 
     @classmethod
     def for_rank(cls, rank: int, environ: dict[str, str], world: Any) -> VirtualProcess:
@@ -37,31 +37,31 @@ class VirtualProcess:
         shard in place of a peer's is not right by accident.
         """
         process = cls()
-        process.environ.update(environ)
+        process.environ.update((os.fsencode(name), os.fsencode(value)) for name, value in environ.items())
         process.torch_state = torch.Generator().manual_seed(rank).get_state()
         process.numpy_bits = np.random.MT19937(rank)
         process.random_state = random.Random(rank).getstate()
         process.world = {"_world": world, "_backend": None, "_default_pg_init_method": None}
         return process
 
-    def _save(self) -> None:
-        self.environ = dict(os.environ)
+    def save(self) -> None:
+        """Remember the present state as this process's."""
+        self.environ = _raw_environment()
         self.torch_state = torch.default_generator.get_state()
         self.numpy_bits = np.random.get_bit_generator()
         self.random_state = random.getstate()
         self.default_dtype = torch.get_default_dtype()
-        self.world = {name: getattr(c10d, name) for name in _WORLD_NAMES}
+        self.world: dict[str, Any] = {name: getattr(c10d, name) for name in _WORLD_NAMES}
 
     def install(self, previous: VirtualProcess) -> None:
         """Save the present state into ``previous`` and put this process's in its place."""
         if previous is self:
             return
-        previous._save()
+        previous.save()
         for name in previous.environ.keys() - self.environ.keys():
-            del os.environ[name]
-        for name, value in self.environ.items():
-            if previous.environ.get(name) != value:
-                os.environ[name] = value
+            del os.environb[name]
+        for name, value in self.environ.items() - previous.environ.items():
+            os.environb[name] = value
         torch.default_generator.set_state(self.torch_state)
         np.random.set_bit_generator(self.numpy_bits)
         random.setstate(self.random_state)

@@ -84,7 +84,7 @@ def consumer_gemm_kernel(
             b_tile = tl.load(b_pointers, mask=inside[:, None] & (column[None, :] < columns_out), other=0.0)
             accumulator = tl.dot(a_tile, b_tile, accumulator, input_precision=PRECISION)
             a_pointers += TILE_K
-            b_pointers += TILE_K * stride_bk.to(tl.int64)
+            b_pointers += TILE_K * tl.cast(stride_bk, tl.int64)  # a stride of 1 is a constant and has no .to
         result = accumulator.to(out.dtype.element_ty)
         out_pointers = out + global_row[:, None] * stride_om + column[None, :]
         tl.store(out_pointers, result, mask=(row[:, None] < rows) & (column[None, :] < columns_out))

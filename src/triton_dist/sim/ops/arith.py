@@ -6,6 +6,8 @@ Python bools. Integer tensors are signless as in the IR: a signed array, reinter
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..types import BFLOAT16
@@ -179,7 +181,12 @@ def clamp(x, lo, hi, propagate: bool):
 
 
 def float_to_int(x, dtype: np.dtype, is_unsigned: bool):
-    """Toward zero, saturating; NaN gives 0, or the sign bit alone where the source or the result has 64 bits (as PTX's cvt does)."""
+    """Toward zero, saturating; NaN gives 0, or the sign bit alone where the source or the result has 64 bits (as PTX's cvt does).
+
+    There is no conversion to 8 bits: it is the low byte of the one to 16, so 128.0 becomes -128 and 300.0 becomes 44.
+    """
+    if dtype.itemsize == 1:
+        return float_to_int(x, np.dtype(np.int16), is_unsigned).astype(dtype)
     bits = dtype.itemsize * 8
     source_bits = x.dtype.itemsize * 8
     value = x if source_bits >= 32 else x.astype(np.float32)
@@ -218,6 +225,8 @@ _MAX_FINITE = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "float8_e4m3fnuz"
 
 def convert_float(x, dtype: np.dtype, toward_zero: bool = False):
     """Float to float, to nearest even or toward zero. The 8-bit types saturate to their largest finite value, as on NVIDIA."""
+    if x.dtype.name == "float8_e5m2" and dtype == BFLOAT16:
+        return _e5m2_to_bfloat16(x)
     if dtype.itemsize >= x.dtype.itemsize and not (dtype.itemsize == 1 and x.dtype != dtype):
         return x.astype(np.float32).astype(dtype) if x.dtype.itemsize == 1 or dtype == BFLOAT16 or x.dtype == BFLOAT16 else x.astype(dtype)
     limit = _MAX_FINITE.get(dtype.name)
@@ -228,6 +237,13 @@ def convert_float(x, dtype: np.dtype, toward_zero: bool = False):
         wide = x
         result = x.astype(dtype)
     return _step_toward_zero(wide, result) if toward_zero else result
+
+
+def _e5m2_to_bfloat16(x):
+    """Triton shifts the exponent and mantissa into place and scales: infinity becomes 65536, a NaN 81920 or more."""
+    code = np.asarray(x.view(np.uint8)).astype(np.uint16)
+    magnitude = ((code & 0x7F) << 5).view(BFLOAT16) * BFLOAT16.type(2.0**112)
+    return (magnitude.view(np.uint16) | ((code & 0x80) << 8)).view(BFLOAT16)[()]
 
 
 def _step_toward_zero(wide, rounded):
@@ -241,14 +257,40 @@ def _step_toward_zero(wide, rounded):
 def fused_multiply_add(a, b, c):
     """``a * b + c`` rounded once: fp32 and narrower exactly by way of fp64, fp64 by error-free transformation."""
     from .libdevice import LIBDEVICE
+    from .libdevice_rounding import exact_sum, round_to_odd
 
     if a.dtype.itemsize == 8:
         return LIBDEVICE["__nv_fma"](a, b, c)
-    if a.dtype == np.float32:
-        return LIBDEVICE["__nv_fmaf"](a, b, c)
-    wide = [operand.astype(np.float64) for operand in (a, b, c)]
-    exact = wide[0] * wide[1] + wide[2]  # no more bits than fp64 holds, but where one term is far below the other's last bit
-    return exact.astype(np.float32).astype(a.dtype) if a.dtype == BFLOAT16 else exact.astype(a.dtype)
+    if a.dtype == np.float32:  # the instruction, unlike the library's function, keeps subnormals
+        return replace(LIBDEVICE["__nv_fmaf"], reads_subnormals=True, returns_subnormals=True)(a, b, c)
+    first, second, third = [operand.astype(np.float64) for operand in (a, b, c)]
+    total, error = exact_sum(first * second, third)  # the product is exact
+    return _round_once(np.asarray(round_to_odd(total, np.where(np.isfinite(error), error, 0))), a.dtype)[()]
+
+
+def _round_once(wide: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """fp64 to a 16-bit type; bf16 by way of an fp32 whose last bit says that something was cut off, so that nothing is rounded twice."""
+    if dtype != BFLOAT16:
+        return wide.astype(dtype)
+    nearest = wide.astype(np.float32)
+    bits = unsigned(nearest) - (np.abs(nearest) > np.abs(wide)).astype(np.uint32)
+    return (bits | (bits.view(np.float32) != wide)).astype(np.uint32).view(np.float32).astype(dtype)
+
+
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def flush(x):
+    """fp32 with subnormal numbers replaced by a zero of their sign, as the units for special functions and atomics read them."""
+    return x * (np.abs(x) >= _SMALLEST_NORMAL)
+
+
+def remainder_float(a, b):
+    """``arith.remf`` as the GPU's compiler expands it: ``a - trunc(a / b) * b``, rounded twice; ``a`` where ``b`` is infinite.
+
+    For a quotient above the mantissa's width the result is not a remainder, and may be larger than ``b``.
+    """
+    return np.where(np.isinf(b), a, fused_multiply_add(-np.trunc(a / b), b, a))[()]
 
 
 def compare_float(predicate: int, a, b):

@@ -8,7 +8,11 @@ Accuracy
       them in the last bit. The ``__nv_fast_`` functions are the accurate ones.
     - Exact by definition, and equal to the GPU in every bit: integer functions, conversions, bit casts, the functions with a rounding
       suffix (``_rn``, ``_rz``, ``_ru``, ``_rd``), fma, rint, round, floor, ceil, trunc, fmod, remainder, nextafter, ldexp, logb, sqrt,
-      reciprocals and divisions with a suffix. Subnormals are kept: the library's flush-to-zero mode is not simulated.
+      reciprocals and divisions with a suffix.
+    - Triton links the library in its flush-to-zero mode: most float32 functions read a subnormal operand as a zero of its sign, and return
+      such a zero for a subnormal result. ``_READS_SUBNORMALS`` and ``_RETURNS_SUBNORMALS`` list the others, as measured on an H100. What
+      the library makes of subnormal operands beyond that is not simulated: there cbrt and rcbrt give NaN, logb and nextafter and pow
+      another number.
     - float64 functions come from numpy and torch, within 3 units in the last place; erfcx, the gamma functions, rnorm and the
       modified Bessel functions within 10, except lgamma next to its zeros at negative arguments; J and Y as ``libdevice_bessel`` says.
     - ``__nv_rcp64h`` is a coarse approximation by definition: here the upper half of the exact reciprocal, rounded.
@@ -29,6 +33,7 @@ from triton_dist.sim.ops import libdevice_integer as integer
 from triton_dist.sim.ops import libdevice_math as math
 from triton_dist.sim.ops import libdevice_rounding as rounding
 from triton_dist.sim.ops import libdevice_special as special
+from triton_dist.sim.ops.arith import flush
 from triton_dist.sim.ops.libdevice_rounding import Array, Rounding
 
 _DTYPES: dict[str, type[np.generic]] = {
@@ -55,6 +60,7 @@ class LibdeviceFunction:
         operands: the type of each operand: i16, i32, u32, i64, u64, f32 or f64. An unsigned one takes the signed array of the same bits.
         result: the type of the result; an unsigned one is returned as the signed type of the same width.
         function: the work, on one-dimensional contiguous arrays of one length and of exactly the types of ``operands``.
+        reads_subnormals, returns_subnormals: False where float32 operands, or a float32 result, are flushed to zero.
 
     Raises:
         InvalidArgumentError: the number of operands or the type of one is not the symbol's.
@@ -64,6 +70,8 @@ class LibdeviceFunction:
     operands: tuple[str, ...]
     result: str
     function: Callable[..., Array]
+    reads_subnormals: bool = True
+    returns_subnormals: bool = True
 
     def __call__(self, *values: Array | np.generic) -> Array | np.generic:
         if len(values) != len(self.operands):
@@ -74,7 +82,11 @@ class LibdeviceFunction:
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         flat = [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
         with np.errstate(all="ignore"):
+            if not self.reads_subnormals:
+                flat = [flush(array) if array.dtype == np.float32 else array for array in flat]
             result = self.function(*flat).astype(_DTYPES[self.result], copy=False)
+            if not self.returns_subnormals:
+                result = flush(result)
         return result.view(_SIGNLESS.get(self.result, _DTYPES[self.result])).reshape(shape)[()]
 
     def _typed(self, array: Array, name: str) -> Array:
@@ -229,6 +241,10 @@ _FLOAT: tuple[Row, ...] = (
     ("yn", bessel.bessel_yn, "i32 f > f"),
 )
 
+_MOVES_BITS = frozenset({"int_as_float", "uint_as_float", "float_as_int", "float_as_uint", "copysignf", "fdimf", "nextafterf", "erfinvf"})
+_READS_SUBNORMALS = _MOVES_BITS | {"logf", "log2f", "log10f", "powf", "fast_powf", "tgammaf", "y0f", "y1f", "ynf"}
+_RETURNS_SUBNORMALS = _MOVES_BITS | {"expf", "exp10f", "fmodf", "remainderf", "rhypotf", "rnorm3df", "rnorm4df", "j1f", "jnf", "ldexpf", "scalbnf"}
+
 # The float functions that also exist as __nv_fast_<name>f.
 _FAST = ("sin", "cos", "tan", "exp", "exp10", "log", "log2", "log10", "pow")
 
@@ -264,7 +280,9 @@ def _through_float64(function: Callable[..., Array]) -> Callable[..., Array]:
 def _function(name: str, function: Callable[..., Array], signature: str, float_type: str = "") -> LibdeviceFunction:
     operands, result = (part.split() for part in signature.split(" > "))
     typed = [float_type if part == "f" else part for part in (*operands, *result)]
-    return LibdeviceFunction(f"__nv_{name}", tuple(typed[:-1]), typed[-1], function)
+    reads = "f32" not in typed[:-1] or name in _READS_SUBNORMALS
+    returns = typed[-1] != "f32" or name in _RETURNS_SUBNORMALS
+    return LibdeviceFunction(f"__nv_{name}", tuple(typed[:-1]), typed[-1], function, reads, returns)
 
 
 def _float_functions() -> Iterator[LibdeviceFunction]:

@@ -77,12 +77,12 @@ def _product_plus_pair(product: Array, product_error: Array, c: Array) -> Pair:
     upper, upper_error = exact_sum(c, product_error)
     value, value_error = exact_sum(product, upper)
     tail, tail_error = exact_sum(value_error, upper_error)
-    odd_tail = _round_to_odd(tail, tail_error)
+    odd_tail = round_to_odd(tail, tail_error)
     nearest, error = exact_sum(value, odd_tail)
     return nearest, np.where(error != 0, error, (tail - odd_tail) + tail_error)
 
 
-def _round_to_odd(value: Array, residual: Array) -> Array:
+def round_to_odd(value: Array, residual: Array) -> Array:
     """The neighbour of the exact result whose last bit is 1, or the exact result: a later, shorter rounding of it is right."""
     is_even = (value.view(np.int64) & 1) == 0
     return np.where((residual != 0) & is_even, np.nextafter(value, np.copysign(np.inf, residual)), value)
@@ -108,7 +108,7 @@ def _step(nearest: Array, error: Array, mode: Rounding) -> Array:
 
 def round_to_float32(value: Array, residual: Array, mode: Rounding) -> Array:
     """Round the exact number ``value`` + ``residual`` (float64) once to float32."""
-    odd = _round_to_odd(value, _finite_or_zero(residual))
+    odd = round_to_odd(value, _finite_or_zero(residual))
     nearest = odd.astype(np.float32)
     wide = nearest.astype(np.float64)
     # Not odd - wide: infinity minus infinity would be NaN, and an infinite value is exact.

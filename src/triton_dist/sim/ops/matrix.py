@@ -21,6 +21,11 @@ def _to_tf32(x: np.ndarray) -> np.ndarray:
     return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+def _nearest_tf32(x: np.ndarray) -> np.ndarray:
+    """To nearest, ties away from zero: how Triton splits an operand for TF32X3."""
+    return _to_tf32((x.view(np.uint32) + np.uint32(0x1000)).view(np.float32))
+
+
 def _split(x: np.ndarray, narrow, parts: int) -> list[np.ndarray]:
     pieces = []
     for _ in range(parts):
@@ -44,7 +49,7 @@ def _float32_product(a: np.ndarray, b: np.ndarray, precision: int) -> np.ndarray
     if precision == TF32:
         return _to_tf32(a) @ _to_tf32(b)
     if precision == TF32X3:
-        return _emulated(a, b, _to_tf32, 2, 1)
+        return _emulated(a, b, _nearest_tf32, 2, 1)
     if precision == BF16X3:
         return _emulated(a, b, _to_bf16, 2, 1)
     if precision == BF16X6:

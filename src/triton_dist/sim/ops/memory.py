@@ -7,6 +7,7 @@ import numpy as np
 from ..memory import WORDS, Allocation, element_index, scalar_view, window
 from ..pointers import Layout, Pointers, full, only_axis
 from ..program import LOCAL_LATENCY_NS, LOCAL_NS_PER_BYTE, REMOTE_LATENCY_NS, REMOTE_NS_PER_BYTE
+from .arith import flush
 
 _EMPTY = object()
 _GENERAL = object()
@@ -299,6 +300,8 @@ def see_word(context, address: int) -> None:
 
 def _combine(kind: int, old, value):
     """New content of a word under an atomic of a kind; works on scalars and arrays of one dtype."""
+    if kind == FADD and old.dtype == np.float32:  # the memory's adder flushes subnormal fp32, and no other type
+        return flush(flush(old) + flush(value))
     if kind in (ADD, FADD):
         return old + value
     if kind == XCHG:

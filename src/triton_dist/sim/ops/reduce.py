@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..types import BFLOAT16
 
 UFUNCS: dict[str, np.ufunc] = {
     "arith.addf": np.add,
@@ -33,10 +32,16 @@ def reduce_ufunc(ufunc: np.ufunc, x, shape: tuple[int, ...], axis: int):
     if ufunc is np.add and dtype.kind == "f" and dtype.itemsize >= 4 or dtype.kind in "ib":
         return ufunc.reduce(x, axis=axis, dtype=dtype)
     if ufunc in (np.fmax, np.fmin, np.maximum, np.minimum):
-        if dtype == BFLOAT16 or dtype.itemsize < 4:
-            return ufunc.reduce(x.astype(np.float32), axis=axis).astype(dtype)
-        return ufunc.reduce(x, axis=axis)
+        result = ufunc.reduce(x.astype(np.float32), axis=axis).astype(dtype) if dtype.itemsize < 4 else ufunc.reduce(x, axis=axis)
+        return _order_zeros(result, x, axis, ufunc in (np.fmax, np.maximum)) if (result == 0).any() else result
     return reduce_tree(lambda a, b: (ufunc(a, b),), [x], shape, axis)[0]
+
+
+def _order_zeros(result, x, axis: int, largest: bool):
+    """numpy takes either zero for the larger one; the GPU takes +0 for the larger."""
+    wanted = ((x == 0) & (np.signbit(x) != largest)).any(axis=axis)
+    zero = np.where(wanted == largest, x.dtype.type(0), x.dtype.type(-0.0))
+    return np.where(result == 0, zero, result)[()]
 
 
 def reduce_tree(combine: Callable, inputs: list, shape: tuple[int, ...], axis: int) -> tuple:
