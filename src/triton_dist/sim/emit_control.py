@@ -23,7 +23,7 @@ def _yields(block: Block) -> list[str]:
     return block.operations[-1].operands
 
 
-@handles("scf.yield", "scf.condition", "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return")
+@handles("scf.yield", "scf.condition")
 def _terminator(emitter: FunctionEmitter, operation: Operation) -> None:
     """The enclosing op reads the operands."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .analysis import walk
 from .codegen import FunctionEmitter, handles
 from .ir import Block, Operation
 from .ops.reduce import UFUNCS
@@ -170,8 +171,16 @@ def _single_op(block: Block) -> str | None:
     return operation.name if set(operation.operands) == arguments and end.operands == operation.results else None
 
 
-def _combine_function(emitter: FunctionEmitter, block: Block) -> str:
+_ON_ARRAYS = ("arith.", "math.", "scf.if", "scf.yield", "tt.bitcast", "tt.fp_to_fp", "tt.clampf", "tt.mulhiui", "tt.precise_", "tt.approx_")
+_ON_ARRAYS += ("tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return", "tt.extern_elementwise", "ub.poison")
+"""Ops, or their first letters, that mean the same for an array of scalars as for each of them."""
+
+
+def _combine_function(emitter: FunctionEmitter, blocks: list[Block]) -> str:
     """Emit a region as a Python function of arrays, and return its name."""
+    if len(blocks) > 1 or not all(operation.name.startswith(_ON_ARRAYS) for operation in walk(blocks)):
+        return _scalar_function(emitter, blocks)
+    block = blocks[0]
     name = emitter.module.fresh("combine")
     outer_vector, outer_names, outer_types = emitter.vector, dict(emitter.names), dict(emitter.types)
     emitter.vector = True
@@ -185,6 +194,30 @@ def _combine_function(emitter: FunctionEmitter, block: Block) -> str:
     emitter.indent -= 1
     emitter.vector, emitter.names, emitter.types = outer_vector, outer_names, outer_types
     return name
+
+
+def _scalar_function(emitter: FunctionEmitter, blocks: list[Block]) -> str:
+    """Emit a region with loops, calls or early returns as a generator function of scalars that is called for each element."""
+    name = emitter.module.fresh("scalar")
+    outer_blocks, outer_names, outer_types = emitter.blocks, dict(emitter.names), dict(emitter.types)
+    emitter.blocks = {block.label: block for block in blocks}
+    parameters = ", ".join(emitter.define(argument) for argument, _ in blocks[0].arguments)
+    emitter.line(f"def {name}({parameters}):")
+    emitter.indent += 1
+    emitter.emit_block(blocks[0])
+    emitter.line("if 0: yield")
+    emitter.indent -= 1
+    emitter.blocks, emitter.names, emitter.types = outer_blocks, outer_names, outer_types
+    end = next(block.operations[-1] for block in blocks if block.operations[-1].name.endswith(".return"))
+    dtypes = "".join(f"{emitter.module.dtype(kind.dtype)}, " for kind in end.operand_types)
+    combine = emitter.module.fresh("combine")
+    emitter.line(f"{combine} = reduce.by_element({name}, ({dtypes}))")
+    return combine
+
+
+@handles("tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return")
+def _region_return(emitter: FunctionEmitter, operation: Operation) -> None:
+    emitter.line(f"return ({''.join(f'{value}, ' for value in emitter.values(operation))})")
 
 
 def _unpack(emitter: FunctionEmitter, operation: Operation, expression: str) -> None:
@@ -206,7 +239,7 @@ def _reduce(emitter: FunctionEmitter, operation: Operation) -> None:
         ufunc = emitter.module.constant(UFUNCS[single], "ufunc")
         emitter.assign_scalar(operation, f"reduce.reduce_ufunc({ufunc}, {emitter.array(operation.operands[0])}, {shape}, {axis})")
         return
-    combine = _combine_function(emitter, block)
+    combine = _combine_function(emitter, operation.regions[0])
     inputs = ", ".join(emitter.arrays(operation))
     _unpack(emitter, operation, f"reduce.reduce_tree({combine}, [{inputs}], {shape}, {axis})")
 
@@ -214,7 +247,7 @@ def _reduce(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("tt.scan")
 def _scan(emitter: FunctionEmitter, operation: Operation) -> None:
     shape = operation.operand_types[0].shape
-    combine = _combine_function(emitter, operation.regions[0][0])
+    combine = _combine_function(emitter, operation.regions[0])
     inputs = ", ".join(emitter.arrays(operation))
     attributes = operation.attributes
     _unpack(emitter, operation, f"reduce.scan({combine}, [{inputs}], {shape}, {attributes['axis']}, {attributes['reverse']})")
@@ -222,7 +255,7 @@ def _scan(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.map_elementwise")
 def _map_elementwise(emitter: FunctionEmitter, operation: Operation) -> None:
-    combine = _combine_function(emitter, operation.regions[0][0])
+    combine = _combine_function(emitter, operation.regions[0])
     inputs = ", ".join(emitter.arrays(operation))
     shape = operation.operand_types[0].shape
     pack = operation.attributes.get("pack", 1)

@@ -54,7 +54,10 @@ def _num_ranks(emitter: FunctionEmitter, operation: Operation, parameters: dict[
 
 def _symm_at(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
     pointer, rank = operation.operands
-    if emitter.is_tensor(operation):
+    if operation.result_types[0].shape is None and emitter.is_tensor(operation):
+        arguments = f"{emitter.array(pointer)}, {emitter.array(rank)}, {emitter.mask}"
+        emitter.assign(operation, f"primitives.symm_at_each(C, {arguments})")
+    elif emitter.is_tensor(operation):
         emitter.assign(operation, f"primitives.symm_at_tile(C, {emitter.value(pointer)}, {emitter.array(rank)})")
     else:
         emitter.assign(operation, f"primitives.symm_at(C, {emitter.value(pointer)}, {emitter.value(rank)})")

@@ -55,6 +55,9 @@ _WAITS = {
 }
 """Operators that read on the host or change a storage, so that they need the stream to be empty."""
 
+_COPIES = {aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default}
+"""Operators that take any dtype and need only shapes that fit."""
+
 _NO_ELEMENTS_READ = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"} | {
     "new_empty_strided",
     "rand_like",
@@ -137,6 +140,8 @@ class StreamOrder(TorchDispatchMode):
 
     def _fits_as_it_is(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether the operator would run without resizing an ``out=`` tensor. A wrong argument raises here, in the host function."""
+        if _fits_by_shape(func, args, kwargs):
+            return True
         metas = _to_meta((args, kwargs))
         before = [meta.shape for meta in pytree.tree_leaves(metas) if isinstance(meta, torch.Tensor)]
         try:
@@ -230,6 +235,22 @@ _HOST_FUNCTIONS: dict[Any, str] = {
 }
 """What each function does: "read" waits for the stream; "storage" too, unless this package asks; "address" tells the machine of the
 memory; "host copy" (``.cpu()``) gives a tensor of its own, as it does on a GPU."""
+
+
+def _fits_by_shape(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether an elementwise in-place operator surely fits. Saves a run on meta tensors, the first of which costs a second of imports."""
+    target, tensors = args[0] if args else None, [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
+    if func not in _COPIES:
+        floats = all(tensor.is_floating_point() and tensor.dtype == tensors[0].dtype for tensor in tensors)
+        if torch.Tag.pointwise not in func.tags or not func._schema.name.endswith("_") or not floats:
+            return False
+    if not isinstance(target, torch.Tensor):
+        return False
+    wanted = target.shape
+    return all(
+        tensor.dim() <= len(wanted) and all(size in (1, into) for size, into in zip(tensor.shape[::-1], wanted[::-1], strict=False))
+        for tensor in tensors
+    )
 
 
 def _to_meta(values: Any) -> Any:

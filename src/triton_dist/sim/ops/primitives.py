@@ -64,6 +64,15 @@ def symm_at_tile(context, pointers, ranks):
     return np.array(moved, np.int64).reshape(addresses.shape)
 
 
+def symm_at_each(context, addresses, ranks, mask) -> np.ndarray:
+    """``symm_at`` where each active thread has its own pointer or rank; the others get NULL."""
+    places, ranks = _spread(context, addresses, np.dtype(np.int64)), _spread(context, ranks, np.dtype(np.int32))
+    moved = np.zeros(context.threads, np.int64)
+    for lane in np.flatnonzero(_active(context, mask)).tolist():
+        moved[lane] = places[lane] + _shift_to(context, int(places[lane]), int(ranks[lane]), "symm_at")
+    return moved
+
+
 # ---------------------------------------------------------------------- signals of a whole block
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
 
@@ -42,6 +42,38 @@ def _order_zeros(result, x, axis: int, largest: bool):
     wanted = ((x == 0) & (np.signbit(x) != largest)).any(axis=axis)
     zero = np.where(wanted == largest, x.dtype.type(0), x.dtype.type(-0.0))
     return np.where(result == 0, zero, result)[()]
+
+
+def _order_zeros(result, x, axis: int, largest: bool):
+    """numpy may return either zero for the extremum of +0 and -0; the GPU orders them."""
+    if not np.any(result == 0):
+        return result
+    zero, negative = x == 0, np.signbit(x)
+    minus = np.any(zero & negative, axis=axis) if not largest else ~np.any(zero & ~negative, axis=axis)
+    return np.where(result == 0, np.where(minus, result.dtype.type(-0.0), result.dtype.type(0.0)), result)
+
+
+def by_element(function: Callable, dtypes: tuple) -> Callable:
+    """A combine function of arrays from a generator function of scalars, for regions whose path differs from element to element."""
+
+    def combine(*arrays) -> tuple:
+        arrays = np.broadcast_arrays(*arrays)
+        columns = [x.ravel().tolist() if x.dtype.kind in "iub" else list(x.ravel()) for x in arrays]
+        results = zip(*(_run(function(*values)) for values in zip(*columns, strict=True)), strict=True)
+        return tuple(np.array(column, dtype).reshape(arrays[0].shape) for column, dtype in zip(results, dtypes, strict=True))
+
+    return combine
+
+
+def _run(generator: Generator) -> tuple:
+    """The result of a generator that only yields at the end of a loop's round."""
+    while True:
+        try:
+            request = next(generator)
+        except StopIteration as end:
+            return end.value
+        if request is not None:
+            raise UnsupportedOperationError("a function that is mapped over elements or combines them waits for memory; wait outside of it")
 
 
 def reduce_tree(combine: Callable, inputs: list, shape: tuple[int, ...], axis: int) -> tuple:

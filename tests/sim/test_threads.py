@@ -1,0 +1,237 @@
+"""Code that differs from thread to thread: masked execution of scalars that come from ``tid``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist import errors
+from triton_dist.language.extra.language_extra import __syncthreads, atomic_add, atomic_cas, ld, num_threads, num_warps, st, threads_per_warp, tid
+
+
+@triton_dist.jit
+def thread_copy_kernel(source, target, count):
+    """A grid-stride loop of threads, as in CUDA."""
+    index = tl.program_id(0) * num_threads() + tid(0)
+    while index < count:
+        st(target + index, ld(source + index, "gpu", "relaxed") + 1, "gpu", "relaxed")
+        index += tl.num_programs(0) * num_threads()
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 1000])
+@pytest.mark.parametrize("warps", [1, 4])
+def test_grid_stride_copy(count, warps):
+    source, target = torch.arange(count, dtype=torch.int32), torch.zeros(count, dtype=torch.int32)
+    thread_copy_kernel[(3,)](source, target, count, num_warps=warps)
+    assert torch.equal(target, source + 1)
+
+
+@triton_dist.jit
+def thread_range_kernel(source, target, count):
+    for index in range(tid(0), count, num_threads()):
+        st(target + index, ld(source + index, "gpu", "relaxed") * 2, "gpu", "relaxed")
+
+
+def test_a_range_that_starts_at_the_thread():
+    source, target = torch.arange(300, dtype=torch.int64), torch.zeros(300, dtype=torch.int64)
+    thread_range_kernel[(1,)](source, target, 300)
+    assert torch.equal(target, source * 2)
+
+
+@triton_dist.jit
+def add_kernel(counter, olds):
+    old = atomic_add(counter, 1, "gpu", "relaxed")
+    st(olds + tid(0), old, "gpu", "relaxed")
+
+
+def test_every_thread_adds():
+    """A block of 128 threads adds 128 times; each sees another old value."""
+    counter, olds = torch.zeros(1, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    add_kernel[(1,)](counter, olds)
+    assert counter.item() == 128 and sorted(olds.tolist()) == list(range(128))
+
+
+@triton_dist.jit
+def first_thread_adds_kernel(counter):
+    if tid(0) == 0:
+        atomic_add(counter, 1, "gpu", "relaxed")
+    __syncthreads()
+    if tid(0) < 32:
+        atomic_add(counter + 1, 1, "gpu", "relaxed")
+
+
+def test_only_some_threads_add():
+    counter = torch.zeros(2, dtype=torch.int32)
+    first_thread_adds_kernel[(5,)](counter)
+    assert counter.tolist() == [5, 160]
+
+
+@triton_dist.jit
+def cas_kernel(lock, winner):
+    if atomic_cas(lock, 0, tid(0) + 1, "gpu", "acquire") == 0:
+        st(winner, tid(0), "gpu", "relaxed")
+
+
+def test_one_thread_wins_a_compare_and_swap():
+    lock, winner = torch.zeros(1, dtype=torch.int32), torch.full((1,), -1, dtype=torch.int32)
+    cas_kernel[(1,)](lock, winner)
+    assert winner.item() + 1 == lock.item()
+
+
+@triton_dist.jit
+def two_sides_kernel(flag, out):
+    """Thread 0 waits in one branch for what thread 1 does in the other."""
+    if tid(0) == 0:
+        while ld(flag, "gpu", "acquire") != 1:
+            pass
+        st(out, 7, "gpu", "relaxed")
+    else:
+        if tid(0) == 1:
+            st(flag, 1, "gpu", "release")
+
+
+def test_branches_run_side_by_side():
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    two_sides_kernel[(1,)](flag, out)
+    assert out.item() == 7
+
+
+@triton_dist.jit
+def select_kernel(out, number):
+    index = tid(0)
+    value = index * 3 if index % 2 == 0 else number - index
+    total = 0
+    if index > 10:
+        value += 1000
+        total = value
+    st(out + index, value + total, "gpu", "relaxed")
+
+
+def test_values_merge_after_a_branch():
+    out = torch.zeros(128, dtype=torch.int32)
+    select_kernel[(1,)](out, 5)
+    values = [index * 3 if index % 2 == 0 else 5 - index for index in range(128)]
+    assert out.tolist() == [2 * (value + 1000) if index > 10 else value for index, value in enumerate(values)]
+
+
+@triton_dist.jit
+def notify_by_threads_kernel(flags):
+    """Each of the first threads tells one peer; each of them waits for one word."""
+    index = tid(0)
+    if index < dl.num_ranks():
+        st(dl.symm_at(flags, index) + dl.rank(), 1, "sys", "release")
+    __syncthreads()
+    if index < dl.num_ranks():
+        while ld(flags + index, "sys", "acquire") != 1:
+            pass
+    __syncthreads()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
+def test_one_thread_a_peer(world_size):
+    def run():
+        flags = triton_dist.symm_zeros((world_size,), torch.int32)
+        notify_by_threads_kernel[(1,)](flags)
+        return flags.tolist()
+
+    for seed in range(3):
+        assert triton_dist.simulate(run, world_size, seed=seed) == [[1] * world_size] * world_size
+
+
+@triton_dist.jit
+def hang_by_thread_kernel(flags):
+    index = tid(0)
+    if index < 4:
+        while ld(flags + index, "sys", "acquire") != 1:
+            pass
+
+
+def test_threads_that_spin_for_ever_are_a_deadlock():
+    flags = torch.tensor([1, 1, 0, 1], dtype=torch.int32)
+    with pytest.raises(errors.DeadlockError, match="spins in a loop that sees no change"):
+        hang_by_thread_kernel[(1,)](flags)
+
+
+@triton_dist.jit
+def barrier_in_branch_kernel(out):
+    if tid(0) < 32:
+        __syncthreads()
+    tl.store(out, 1)
+
+
+def test_a_barrier_that_only_some_threads_reach_is_named():
+    with pytest.raises(errors.SimulationError, match="block barrier is reached by 32 of 128 threads"):
+        barrier_in_branch_kernel[(1,)](torch.zeros(1, dtype=torch.int32))
+
+
+@triton_dist.jit
+def tile_use_kernel(out):
+    offset = tid(0) + tl.arange(0, 16)
+    tl.store(out + offset, offset)
+
+
+def test_a_varying_value_in_a_tile_is_named():
+    with pytest.raises(errors.UnsupportedOperationError, match="varies from thread to thread"):
+        tile_use_kernel[(1,)](torch.zeros(256, dtype=torch.int32))
+
+
+@triton_dist.jit
+def stock_store_kernel(out):
+    """Stock Triton stores a scalar from thread 0."""
+    tl.store(out, tid(0) + 5)
+
+
+def test_stock_store_is_thread_zeros():
+    out = torch.zeros(1, dtype=torch.int32)
+    stock_store_kernel[(1,)](out)
+    assert out.item() == 5
+
+
+@triton_dist.jit
+def varying_notify_kernel(flags):
+    dl.notify(flags, tid(0) % 2, signal=1, sig_op="set", comm_scope="intra_node")
+
+
+def test_a_notify_with_varying_arguments_is_named():
+    def run():
+        varying_notify_kernel[(1,)](triton_dist.symm_zeros((1,), torch.int32))
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.UnsupportedOperationError, match="notify is a call of the whole block"):
+        triton_dist.simulate(run, 2)
+
+
+@triton_dist.jit
+def constants_kernel(out):
+    tl.store(out, num_threads())
+    tl.store(out + 1, num_warps())
+    tl.store(out + 2, threads_per_warp())
+
+
+@pytest.mark.parametrize("warps", [1, 2, 8])
+def test_sizes_of_a_block(warps):
+    out = torch.zeros(3, dtype=torch.int32)
+    constants_kernel[(1,)](out, num_warps=warps)
+    assert out.tolist() == [32 * warps, warps, 32]
+
+
+@triton.jit
+def nested_loop_kernel(out, count):
+    index = tid(0)
+    total = 0
+    outer = 0
+    while outer < index % 3:
+        for inner in range(0, count):
+            total += inner + outer
+        outer += 1
+    st(out + index, total, "gpu", "relaxed")
+
+
+def test_uniform_loop_inside_a_varying_one():
+    out = torch.zeros(128, dtype=torch.int32)
+    nested_loop_kernel[(1,)](out, 4)
+    assert out.tolist() == [sum(inner + outer for outer in range(index % 3) for inner in range(4)) for index in range(128)]
