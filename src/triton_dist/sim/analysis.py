@@ -38,6 +38,7 @@ class FunctionFacts:
     linear: integer tensors with a constant step along each axis, but for a wrap-around.
     uniform: integer tensors that are a splat of one scalar.
     bounds: comparisons of a linear vector with a uniform tensor.
+    borrowed: loaded tiles that are used up before memory may change: they need not be copied out of it.
     varying: scalars that differ from thread to thread.
     """
 
@@ -50,6 +51,7 @@ class FunctionFacts:
     linear: set[str] = field(default_factory=set)
     uniform: set[str] = field(default_factory=set)
     bounds: dict[str, Bound] = field(default_factory=dict)
+    borrowed: set[str] = field(default_factory=set)
     varying: set[str] = field(default_factory=set)
 
 
@@ -86,6 +88,7 @@ def analyse(function: Operation) -> FunctionFacts:
                 if bound is not None:
                     facts.bounds[name] = bound
     _find_origins(function, operations, facts)
+    _find_borrowed(body, facts)
     for operation in operations:
         if operation.name == "arith.addi":
             deferrable = _can_defer(operation, facts, _used_as_offset, "arith.addi", 2)
@@ -202,6 +205,30 @@ def _find_origins(function: Operation, operations: list[Operation], facts: Funct
         if before == origin:
             return
     origin.clear()
+
+
+_FRESH = ("arith.", "math.", "tt.dot", "tt.reduce", "tt.fp_to_fp", "tt.precise_", "tt.clampf", "tt.mulhiui", "tt.histogram", "tt.store")
+"""Ops whose result is a new array, so that an operand is not needed after them."""
+_QUIET = (*_FRESH, "tt.load", "tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.trans", "tt.reshape", "tt.get_program_id")
+"""Ops that neither write memory nor let another program run; a store does, and ends the time for which a tile may be borrowed."""
+
+
+def _find_borrowed(blocks: list[Block], facts: FunctionFacts) -> None:
+    """A tile may stay in memory if all its users stand behind it in its own block, before anything that writes or yields."""
+    for block in blocks:
+        place = {id(operation): number for number, operation in enumerate(block.operations)}
+        for number, operation in enumerate(block.operations):
+            for region in operation.regions:
+                _find_borrowed(region, facts)
+            if operation.name != "tt.load" or operation.result_types[0].shape is None:
+                continue
+            users = [user for user, _ in facts.users[operation.results[0]]]
+            if not users or any(id(user) not in place or not user.name.startswith(_FRESH) for user in users):
+                continue
+            last = max(place[id(user)] for user in users)
+            between = block.operations[number + 1 : last]
+            if all(other.name.startswith(_QUIET) and other.name != "tt.store" for other in between):
+                facts.borrowed.add(operation.results[0])
 
 
 def _merge(facts: FunctionFacts, target: str, sources: list[str]) -> None:

@@ -24,8 +24,8 @@ def _load(emitter: FunctionEmitter, operation: Operation) -> None:
     origin = emitter.origin(pointer)  # type: ignore[arg-type]
     if kind.shape is not None:
         fallback = emitter.array(other) if other else "None"
-        call = f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, {fallback}, {dtype}, {kind.shape}, {origin})"  # type: ignore[arg-type]
-        emitter.assign(operation, call)
+        call = f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, {fallback}, {dtype}, {kind.shape}, {origin}"  # type: ignore[arg-type]
+        emitter.assign(operation, f"{call}, {operation.results[0] in emitter.facts.borrowed})")
         return
     if pointer in emitter.facts.varying:
         arguments = ", ".join([emitter.array(pointer), emitter.array(mask) if mask else "True", dtype, emitter.mask or "None"])

@@ -168,7 +168,8 @@ def _single_op(block: Block) -> str | None:
         return None
     operation, end = block.operations
     arguments = {name for name, _ in block.arguments}
-    return operation.name if set(operation.operands) == arguments and end.operands == operation.results else None
+    whole = end.name.endswith(".return") and end.operands == operation.results
+    return operation.name if whole and set(operation.operands) == arguments else None
 
 
 _ON_ARRAYS = ("arith.", "math.", "scf.if", "scf.yield", "tt.bitcast", "tt.fp_to_fp", "tt.clampf", "tt.mulhiui", "tt.precise_", "tt.approx_")

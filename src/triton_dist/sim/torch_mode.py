@@ -34,13 +34,13 @@ class _Kind:
     at_once: touches no element (views, uninitialised and constant outputs).
     writes: overwrites some of its arguments and returns nothing new; ``written`` are their names.
     functional: reads its arguments and returns new tensors.
-    random: draws from the rank's random state, which must happen when the host calls it.
+    draws: writes its first argument with numbers from the rank's random state, which must be drawn when the host calls it.
     """
 
     at_once: bool = False
     writes: bool = False
     functional: bool = False
-    random: bool = False
+    draws: bool = False
 
 
 _WAITS = {
@@ -55,8 +55,11 @@ _WAITS = {
 }
 """Operators that read on the host or change a storage, so that they need the stream to be empty."""
 
-_COPIES = {aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default}
+_COPIES = {aten.copy_.default, aten.fill_.Scalar, aten.zero_.default}
 """Operators that take any dtype and need only shapes that fit."""
+
+_DRAWS = {"normal_", "uniform_", "bernoulli_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"}
+"""In-place operators that overwrite a tensor with random numbers and read no tensor (``bernoulli_(p)`` with a tensor ``p`` does)."""
 
 _NO_ELEMENTS_READ = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"} | {
     "new_empty_strided",
@@ -81,15 +84,18 @@ def _kind(func: Any) -> _Kind:
         return _Kind()
     schema = func._schema
     arguments = [argument for argument in schema.arguments if "Tensor" in str(argument.type)]
-    if func._schema.name.split("::")[1] in _NO_ELEMENTS_READ or not arguments or func.is_view:
+    name = schema.name.split("::")[1]
+    if name in _NO_ELEMENTS_READ or not arguments or func.is_view:
         return _Kind(at_once=True)
     if not schema.returns or any("Tensor" not in str(returned.type) for returned in schema.returns):
-        in_place = bool(schema.name.endswith("_") and not schema.returns)  # _foreach_add_ and the like
+        in_place = bool(name.endswith("_") and not schema.returns)  # _foreach_add_ and the like
         return _Kind(writes=in_place)
     random = torch.Tag.nondeterministic_seeded in func.tags
     if any(argument.alias_info is not None for argument in arguments):
-        only_returns_them = all(returned.alias_info is not None and returned.alias_info.is_write for returned in schema.returns)
-        return _Kind(writes=only_returns_them, random=random)
+        if random:
+            draws = name in _DRAWS and len(arguments) == 1
+            return _Kind(writes=draws, draws=draws)
+        return _Kind(writes=all(returned.alias_info is not None and returned.alias_info.is_write for returned in schema.returns))
     return _Kind(functional=not random)
 
 
@@ -117,7 +123,7 @@ class StreamOrder(TorchDispatchMode):
             return func(*args, **kwargs)
         if all(issubclass(cls, torch.nn.Parameter) or cls is torch.Tensor for cls in types):
             if kind.writes:
-                if kind.random:
+                if kind.draws:
                     return self._queue_random(func, args, kwargs)
                 if self._fits_as_it_is(func, args, kwargs):
                     self._queue(func, lambda: func(*args, **kwargs), (args, kwargs))

@@ -1,10 +1,12 @@
 """torch.distributed among simulated ranks, against the values that each collective must give."""
 
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from triton_dist.errors import CollectiveMismatchError, DeadlockError, InvalidArgumentError
+from triton_dist.errors import CollectiveMismatchError, DeadlockError, InvalidArgumentError, NotInitializedError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate
 
@@ -271,6 +273,23 @@ def test_device_mesh_and_functional_collectives():
     ]
 
 
+def test_data_parallel_module_and_dtensor():
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    def fn():
+        mesh = init_device_mesh("cpu", (2,))
+        rank = dist.get_rank()
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+        model(torch.full((3, 4), rank + 1.0)).sum().backward()
+        whole = torch.arange(8.0).view(4, 2)
+        sharded = distribute_tensor(whole, mesh, [Shard(0)])
+        product = (sharded @ sharded.redistribute(mesh, [Replicate()]).t()).full_tensor()
+        assert torch.equal(product, whole @ whole.t())
+        return model.module.weight.grad.unique().item(), sharded.to_local().tolist()
+
+    assert simulate(fn, 2) == [(4.5, [[0.0, 1.0], [2.0, 3.0]]), (4.5, [[4.0, 5.0], [6.0, 7.0]])]
+
+
 def test_monitored_barrier():
     def fn():
         dist.init_process_group("gloo")
@@ -295,6 +314,53 @@ def test_inputs_are_read_in_stream_order():
 
     for seed in range(4):
         assert run(fn, 3, seed=seed) == [[6.0] * 3] * 3
+
+
+def test_what_a_group_says_of_itself():
+    def fn(rank, size):
+        group = dist.group.WORLD
+        assert (group.rank(), group.size(), group.name()) == (rank, size, "nccl")
+        assert dist.get_backend() == "nccl"
+        assert dist.get_backend_config() == "cuda:nccl"
+        assert repr(group) == f"SimProcessGroup('{group.group_name}', rank {rank} of ranks [0, 1])"
+        outputs = [[torch.empty(2), torch.empty(3)] for _ in range(size)]
+        dist.all_gather_coalesced(outputs, [torch.full((2,), float(rank)), torch.full((3,), rank + 10.0)])
+        assert [[part[0].item() for part in row] for row in outputs] == [[0.0, 10.0], [1.0, 11.0]]
+        with pytest.raises(InvalidArgumentError, match="PREMUL_SUM"):
+            group.allreduce([torch.ones(1)], dist.ReduceOp.PREMUL_SUM)
+        return dist.all_reduce(torch.ones(1), async_op=True)
+
+    work = run(fn, 2)[0]
+    assert work.is_success(), "simulate finishes what was started"
+
+
+def test_handles_do_not_work_outside():
+    kept = run(lambda rank, size: dist.group.WORLD, 2)[0]
+    with pytest.raises(NotInitializedError, match="inside simulate"):
+        kept.barrier()
+    assert not dist.is_initialized()
+
+
+def test_other_threads_keep_their_torch_distributed(tmp_path):
+    """A thread that is no rank gets torch's own process group while a simulation runs."""
+
+    def plain(results):
+        dist.distributed_c10d._world = torch_world
+        dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+        results.append(type(dist.group.WORLD).__name__)
+        dist.destroy_process_group()
+
+    torch_world = dist.distributed_c10d._world
+
+    def fn():
+        before, results = dist.distributed_c10d._world, []
+        thread = threading.Thread(target=plain, args=(results,))
+        thread.start()
+        thread.join()
+        dist.distributed_c10d._world = before
+        return results
+
+    assert simulate(fn, 1) == [["ProcessGroup"]]
 
 
 # ---------------------------------------------------------------------- disagreement

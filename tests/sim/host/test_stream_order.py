@@ -107,6 +107,9 @@ READS = {
     "save": lambda x: torch.load(_saved(x)).tolist() == [5.0] * 4,
     "deepcopy": lambda x: copy.deepcopy(x).tolist() == [5.0] * 4,
     "dlpack": lambda x: np.from_dlpack(x).tolist() == [5.0] * 4,
+    "rand of probabilities": lambda x: torch.zeros(4).bernoulli_(x / 5).tolist() == [1.0] * 4,
+    "multinomial": lambda x: torch.multinomial(x, 4).unique().numel() == 4,
+    "rrelu": lambda x: torch.nn.functional.rrelu_(x, training=True).tolist() == [5.0] * 4,
     "resize": lambda x: x.resize_(2).tolist() == [5.0] * 2,
     "dropout": lambda x: torch.nn.functional.dropout(x, 0.0).tolist() == [5.0] * 4,
 }
@@ -214,6 +217,27 @@ def test_copy_to_a_peer_is_in_stream_order(seed):
         return inbox.sum(1).tolist()
 
     assert simulate(fn, 3, seed=seed) == [[40_000.0, 80_000.0, 120_000.0]] * 3
+
+
+def test_multi_tensor_operators_behind_queued_work():
+    def fn(gate):
+        tensors = [torch.zeros(2), torch.zeros(3)]
+        torch._foreach_add_(tensors, 2.0)
+        sums = torch._foreach_mul(tensors, 3.0)
+        mean, variance = torch.zeros(2), torch.ones(2)
+        x = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+        normed = torch.nn.functional.batch_norm(x + 0, mean, variance, training=True, momentum=1.0)
+        indexed = torch.zeros(4)
+        indexed[torch.tensor([1, 3])] = 2.0
+        indexed.masked_fill_(indexed == 0, -1)
+        gate.open()
+        return [tensor.tolist() for tensor in tensors + list(sums)], mean.tolist(), normed.sign().tolist(), indexed.tolist()
+
+    tensors, mean, signs, indexed = alone(fn)
+    assert tensors == [[2.0] * 2, [2.0] * 3, [6.0] * 2, [6.0] * 3]
+    assert mean == [2.0, 4.0]
+    assert signs == [[-1.0, -1.0], [1.0, 1.0]]
+    assert indexed == [-1.0, 2.0, -1.0, 2.0]
 
 
 def test_results_are_complete_when_simulate_returns():

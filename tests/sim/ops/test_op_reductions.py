@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import triton
@@ -215,6 +217,41 @@ def test_custom_combine_functions_of_tuples():
     expected = torch.stack([x.amax(1), slopes[:, -1].float(), offsets[:, -1].float(), x.amax(1)])
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
     assert torch.equal(places, x.argmax(1).int())
+
+
+@triton.jit
+def combine_returns(a, b):
+    if a >= b:
+        return a
+    return b
+
+
+@triton.jit
+def combine_loop(a, b):
+    """Greatest common divisor."""
+    while b != 0:
+        a, b = b, a % b
+    return a
+
+
+@triton.jit
+def branching_kernel(out, x, y, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tile, other = tl.load(x + offsets), tl.load(y + offsets)
+    tl.store(out, tl.reduce(tile, 0, combine_loop))
+    tl.store(out + 1, tl.reduce(other, 0, combine_returns).to(tl.int32))
+    tl.store(out + 2 + offsets, tl.associative_scan(tile, 0, combine_loop))
+    tl.store(out + 2 + N + offsets, tl.associative_scan(other, 0, combine_returns).to(tl.int32))
+
+
+def test_combine_functions_with_returns_and_loops():
+    """Their path differs from element to element, so they are run element by element."""
+    x = torch.tensor([5040, 360, 1050, 630, 84, 2310, 42, 252], dtype=torch.int32)
+    y = torch.tensor([3.0, -1.0, 5.0, 2.0, 8.0, 8.0, 1.0, 9.0])
+    out = torch.zeros(18, dtype=torch.int32)
+    branching_kernel[(1,)](out, x, y, 8)
+    divisors = [math.gcd(*x[: end + 1].tolist()) for end in range(8)]
+    assert out.tolist() == [divisors[-1], 9, *divisors, *y.cummax(0).values.int().tolist()]
 
 
 @triton.jit

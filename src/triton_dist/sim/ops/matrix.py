@@ -22,25 +22,32 @@ def _to_tf32(x: np.ndarray) -> np.ndarray:
 
 
 def _nearest_tf32(x: np.ndarray) -> np.ndarray:
-    """To nearest, ties away from zero: how Triton splits an operand for TF32X3."""
-    return _to_tf32((x.view(np.uint32) + np.uint32(0x1000)).view(np.float32))
+    """To nearest, ties away from zero: the upper part of an operand under TF32X3."""
+    return np.where(np.isnan(x), x, _to_tf32((x.view(np.uint32) + np.uint32(0x1000)).view(np.float32)))
 
 
-def _split(x: np.ndarray, narrow, parts: int) -> list[np.ndarray]:
+def _split(x: np.ndarray, narrow: tuple) -> list[np.ndarray]:
+    """One piece for each function of ``narrow``, of what the pieces before it leave."""
     pieces = []
-    for _ in range(parts):
-        piece = narrow(x)
+    for function in narrow:
+        piece = function(x)
         pieces.append(piece)
         x = x - piece
     return pieces
 
 
-def _emulated(a: np.ndarray, b: np.ndarray, narrow, parts: int, order: int) -> np.ndarray:
-    """The sum of the products of pieces of ``a`` and ``b`` whose indices add up to at most ``order``, smallest first."""
-    left, right = _split(a, narrow, parts), _split(b, narrow, parts)
-    pairs = sorted(((i, j) for i in range(parts) for j in range(parts) if i + j <= order), key=lambda pair: -sum(pair))
+def _emulated(a: np.ndarray, b: np.ndarray, narrow: tuple, order: int) -> np.ndarray:
+    """The sum of the products of pieces of ``a`` and ``b`` whose indices add up to at most ``order``, smallest first.
+
+    The smaller pieces of an infinity are NaN; they count as nothing, so that the product of the upper pieces decides.
+    """
+    left, right = _split(a, narrow), _split(b, narrow)
+    parts = range(len(narrow))
+    pairs = sorted(((i, j) for i in parts for j in parts if i + j <= order), key=lambda pair: -sum(pair))
     total = np.zeros(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + (a.shape[-2], b.shape[-1]), np.float32)
     for i, j in pairs:
+        if i + j == 0:
+            total = np.where(np.isnan(total), np.float32(0), total)
         total += left[i] @ right[j]
     return total
 
@@ -49,11 +56,11 @@ def _float32_product(a: np.ndarray, b: np.ndarray, precision: int) -> np.ndarray
     if precision == TF32:
         return _to_tf32(a) @ _to_tf32(b)
     if precision == TF32X3:
-        return _emulated(a, b, _nearest_tf32, 2, 1)
+        return _emulated(a, b, (_nearest_tf32, _to_tf32), 1)
     if precision == BF16X3:
-        return _emulated(a, b, _to_bf16, 2, 1)
+        return _emulated(a, b, (_to_bf16,) * 2, 1)
     if precision == BF16X6:
-        return _emulated(a, b, _to_bf16, 3, 2)
+        return _emulated(a, b, (_to_bf16,) * 3, 2)
     return a @ b
 
 

@@ -165,10 +165,11 @@ def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin:
         remaining = remaining[remaining + itemsize > allocation.hi]
 
 
-def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None):
+def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None, borrow: bool = False):
     """``tt.load`` of a tile.
 
     masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi) for ``lo <= vector < hi``. Masked elements read ``other``, or 0 where it is None.
+    borrow: whether the result may be a view of memory, because it is used up before memory can change.
     Returns an array that broadcasts to ``shape``.
     """
     if type(pointers) is Pointers:
@@ -178,7 +179,8 @@ def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[i
         if ranges is not _GENERAL:
             address, _, _, counts, strides = _box(context, pointers, ranges, dtype, "load", origin)
             if not ranges:
-                return window(address, counts, strides, dtype).copy()
+                view = window(address, counts, strides, dtype)
+                return view if borrow else view.copy()
             axes = pointers.layout.axes
             sizes = [shape[axis] if axis in axes or axis in ranges else 1 for axis in range(len(shape))]
             if other is None:
