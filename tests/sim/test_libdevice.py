@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import ast
 import importlib.util
 import math
 import statistics
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 from triton_dist.errors import InvalidArgumentError
 from triton_dist.sim.ops.libdevice import LIBDEVICE as FLUSHING
 
-# The functions without the flushing of subnormals, which test_hardware_facts.py checks.
+# The functions without the flushing of subnormals, which test_matches_h100.py checks.
 LIBDEVICE = {symbol: replace(function, reads_subnormals=True, returns_subnormals=True) for symbol, function in FLUSHING.items()}
 
 INF, NAN = math.inf, math.nan

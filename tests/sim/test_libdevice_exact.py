@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import math
 import struct
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from triton_dist.sim.ops.libdevice import LIBDEVICE as FLUSHING
 
-# The functions without the flushing of subnormals, which test_hardware_facts.py checks.
+# The functions without the flushing of subnormals, which test_matches_h100.py checks.
 LIBDEVICE = {symbol: replace(function, reads_subnormals=True, returns_subnormals=True) for symbol, function in FLUSHING.items()}
 
 MODES = ("rn", "rz", "rd", "ru")

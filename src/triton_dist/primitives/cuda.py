@@ -120,7 +120,8 @@ def notify(semantic: Any, call: Call) -> None:
         inline_asm(semantic, f"{_before_release(semantic, 'release')} mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
     if capability(semantic) >= _FIRST_WITH_PARTITIONS:
         threads = constant(semantic, 32 * semantic.builder.options.num_warps, tl.int32)
-        mask = semantic.less_than(_thread_index(semantic, "x"), threads)
+        # Impure, so that it is read where the signal is and not once before the partitions part.
+        mask = semantic.less_than(_thread_index(semantic, "x", pure=False), threads)
     common.notify(semantic, call, rank, mask)
 
 
@@ -154,7 +155,7 @@ def atomic_cas(semantic: Any, call: Call) -> tl.tensor:
 
 def tid(semantic: Any, call: Call) -> tl.tensor:
     """The special register of the axis."""
-    return _thread_index(semantic, "xyz"[call.choice("axis")])
+    return _thread_index(semantic, "xyz"[call.choice("axis")], pure=True)
 
 
 def fence(semantic: Any, call: Call) -> None:
@@ -164,8 +165,8 @@ def fence(semantic: Any, call: Call) -> None:
     inline_asm(semantic, f"{before} fence.acq_rel.{scope}; mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
 
 
-def _thread_index(semantic: Any, axis: str) -> tl.tensor:
-    return inline_asm(semantic, f"mov.u32 $0, %tid.{axis};", "=r", [], tl.int32, pure=True)
+def _thread_index(semantic: Any, axis: str, *, pure: bool) -> tl.tensor:
+    return inline_asm(semantic, f"mov.u32 $0, %tid.{axis};", "=r", [], tl.int32, pure=pure)
 
 
 def _context_word(semantic: Any, offset: int) -> tl.tensor:

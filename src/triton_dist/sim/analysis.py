@@ -92,7 +92,7 @@ def analyse(function: Operation) -> FunctionFacts:
     for operation in operations:
         if operation.name == "arith.addi":
             deferrable = _can_defer(operation, facts, _used_as_offset, "arith.addi", 2)
-        elif operation.results and (operation.results[0] in facts.bounds or _is_conjunction(operation)):
+        elif operation.results and _is_mask_term(operation, facts):
             deferrable = _can_defer(operation, facts, _used_as_mask, "arith.andi", 1)
         else:
             continue
@@ -165,8 +165,12 @@ def _bound(operation: Operation, facts: FunctionFacts) -> Bound | None:
     return Bound(vector, limit, is_upper, add)
 
 
-def _is_conjunction(operation: Operation) -> bool:
-    return operation.name == "arith.andi" and operation.result_types[0].element == "i1"
+def _is_mask_term(operation: Operation, facts: FunctionFacts) -> bool:
+    """A comparison with one bound, a conjunction, or a broadcast of such."""
+    if operation.name == "tt.broadcast":
+        source = facts.defined_by.get(operation.operands[0])
+        return source is not None and _is_mask_term(source, facts)
+    return operation.results[0] in facts.bounds or (operation.name == "arith.andi" and operation.result_types[0].element == "i1")
 
 
 def _used_as_offset(operation: Operation, position: int) -> bool:
@@ -187,7 +191,7 @@ def _can_defer(operation: Operation, facts: FunctionFacts, final_use, through: s
     for user, position in facts.users[result]:
         if final_use(user, position):
             continue
-        if user.name != through or user.result_types[0].shape is None or not _can_defer(user, facts, final_use, through, min_axes):
+        if user.name not in (through, "tt.broadcast") or user.result_types[0].shape is None or not _can_defer(user, facts, final_use, through, 0):
             return False
     return True
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import UnsupportedOperationError
 from .analysis import FunctionFacts, analyse, find_varying
 from .ir import UNKNOWN, Block, Location, Operation
+from .op_coverage import why_not_covered
 from .ops import arith, debug, descriptor, matrix, primitives, reduce
 from .ops import memory as memory_ops
 from .pointers import add_offsets, full, shift_all
@@ -193,7 +194,7 @@ class FunctionEmitter:
     def terms(self, name: str, kind: str) -> list[str]:
         """The values whose sum ("arith.addi") or conjunction ("arith.andi") a value is."""
         operation = self.facts.defined_by.get(name)
-        if operation is not None and operation.name == kind and name in self.facts.deferred:
+        if operation is not None and operation.name in (kind, "tt.broadcast") and name in self.facts.deferred:
             return [term for operand in operation.operands for term in self.terms(operand, kind)]
         return [name]
 
@@ -254,8 +255,10 @@ class FunctionEmitter:
             return
         handler = HANDLERS.get(operation.name)
         if handler is None:
+            reason = why_not_covered(operation.name)
             raise self.fail(
-                f"the simulator does not implement {operation.name!r}; use another op here, or report the kernel so that it can be added"
+                f"the simulator does not implement {operation.name!r}{f' ({reason})' if reason else ''}; "
+                "use another op here, or report the kernel so that it can be added"
             )
         handler(self, operation)
 

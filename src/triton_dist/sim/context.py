@@ -72,6 +72,10 @@ class RankContext:
             self._kept.append((work, keep))
         return self.machine.submit(self.rank, self.stream if stream is None else stream, work)
 
+    def release(self) -> None:
+        """Forget what ``submit`` kept; called when the simulation has ended."""
+        self._kept.clear()
+
 
 def current() -> RankContext | None:
     """The rank whose host function runs in this thread; None outside ``simulate``."""

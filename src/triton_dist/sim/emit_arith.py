@@ -48,12 +48,10 @@ def _binary(emitter: FunctionEmitter, operation: Operation) -> None:
     emitter.assign(operation, wrapped(expression, kind.bits) if name in _WRAPS and kind.element != "i1" else expression)
 
 
-@handles("arith.divsi", "arith.remsi", "arith.divui", "arith.remui", "arith.floordivsi", "arith.ceildivsi", "arith.ceildivui")
+@handles("arith.divsi", "arith.remsi", "arith.divui", "arith.remui")
 def _divide(emitter: FunctionEmitter, operation: Operation) -> None:
     stem = operation.name[6:]
     kind = operation.result_types[0]
-    if stem in ("floordivsi", "ceildivsi", "ceildivui"):
-        raise emitter.fail(f"{operation.name} does not come from Triton's front end")
     function = {"divsi": "divide_signed", "remsi": "remainder_signed", "divui": "divide_unsigned", "remui": "remainder_unsigned"}[stem]
     if emitter.is_tensor(operation):
         a, b = emitter.arrays(operation)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import context as rank_context
+from .autotuner_state import interrupted_autotuners, restore
 from .context import RankContext
 from .virtual_process import VirtualProcess
 
@@ -52,7 +53,7 @@ class RankThread:
         self.error: BaseException | None = None
         self.unwinds = 0
         self.parked = False
-        self._body = body
+        self._body: Callable[[], Any] | None = body
         self._awake = False
         self._baton = threading.Lock()
         self._baton.acquire()
@@ -73,7 +74,8 @@ class RankThread:
         self._awake = True
         rank_context.set_current(self.context)
         try:
-            self.result = self._body()
+            body, self._body = self._body, None
+            self.result = body() if body is not None else None
         except RankUnwound:
             pass
         except SystemExit as exit_request:
@@ -117,6 +119,10 @@ class RankThread:
                 # The interrupt fell between choosing this rank and handing it the baton.
                 self._baton.release()
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(RankUnwound))
+
+    def release(self) -> None:
+        """Drop results and errors, so that they do not live until the garbage collector finds this object."""
+        self.result = self.error = self._body = None
 
     def join(self) -> None:
         if self.started and not self.parked:
@@ -164,8 +170,10 @@ class HostScheduler:
     def _leave(self, thread: RankThread, wait: _Wait) -> None:
         if self._aborting:
             self._unwind(thread)
+        autotuners = interrupted_autotuners()
         thread.wait = wait
         thread.give_up()
+        restore(autotuners)
         if self._aborting:
             self._unwind(thread)
 
@@ -190,6 +198,8 @@ class HostScheduler:
         finally:
             self._caller.install(self._installed)
             self._installed = self._caller
+            for thread in self._threads:
+                thread.release()
 
     def _advance(self) -> bool:
         """Run one ready rank, or else the machine until a rank is ready. False when every rank has ended."""

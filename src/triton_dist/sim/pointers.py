@@ -118,22 +118,25 @@ def add_offsets(pointers, terms: tuple, itemsize: int, linear: tuple[bool, ...])
             total = total + term
         terms, linear = (total,), (False,)
     elif type(pointers) is int and len(terms) == 1:
-        # The same offsets are often added to several bases, one after the other.
-        global _recent
+        # The same offsets are often added to several bases.
         term = terms[0]
-        if _recent[0] is term and _recent[1] == itemsize:
-            return Pointers(pointers, _recent[2])
+        key = (id(term), itemsize)
+        known_layout = _known_layouts.get(key)
+        if known_layout is not None:
+            return Pointers(pointers, known_layout[1])
         moved = _add(pointers, term, itemsize, linear[0])
         if type(moved) is Pointers and moved.base == pointers:
-            _recent = (term, itemsize, moved.layout)
+            if len(_known_layouts) > 256:
+                _known_layouts.clear()
+            _known_layouts[key] = (term, moved.layout)
         return moved
     for term, known in zip(terms, linear, strict=True):
         pointers = _add(pointers, term, itemsize, known)
     return pointers
 
 
-_recent: tuple = (None, 0, None)
-"""The last vector of offsets, its element size, and the layout that it made. Arrays of the generated code never change."""
+_known_layouts: dict[tuple, tuple] = {}
+"""Layouts by identity of their one vector of offsets and the element size, with the vector so that it stays alive. It never changes."""
 
 
 def shift_all(pointers, distance: int):

@@ -42,6 +42,14 @@ class Simulation:
         self.stream_barrier = StreamBarrier(self.heap, machine.world_size)
         self.contexts: list[RankContext] = []
 
+    def close(self) -> None:
+        """Drop the tensors that queued work kept alive, and what the machine still has."""
+        for context in self.contexts:
+            context.release()
+        self.stream_barrier.release()
+        self.machine.close()
+        collect_dead_blocks()
+
 
 def simulate(
     fn: Callable[..., Any],
@@ -95,8 +103,7 @@ def simulate(
                 return scheduler.run()
         finally:
             settings.restore()
-            machine.close()
-            collect_dead_blocks()
+            simulation.close()
 
 
 def _body(context: RankContext, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:

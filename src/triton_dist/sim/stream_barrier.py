@@ -41,6 +41,10 @@ class StreamBarrier:
         for peer in peers:
             context.submit(WaitValue(data_base(context.rank) + block.offset + _WORD * peer, count, "ge", 64), stream=stream)
 
+    def release(self) -> None:
+        """Give the memory of the words back; called when the simulation has ended."""
+        self._buffers.clear()
+
     def _words(self) -> Block:
         if self._block is None:
             ranks = range(self._world_size)

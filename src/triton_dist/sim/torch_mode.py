@@ -139,8 +139,12 @@ class StreamOrder(TorchDispatchMode):
     def _queue(self, func: Any, run: Callable[[], object], keep: Any) -> None:
         def call() -> None:
             # Autograd has done its part when the host called the operator.
-            with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
-                run()
+            try:
+                with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+                    run()
+            except Exception as error:
+                error.add_note(f"in {_label(func)}, queued on a stream by rank {self._context.rank}")
+                raise
 
         self._context.submit(TorchCall(call, _label(func)), keep=keep)
 

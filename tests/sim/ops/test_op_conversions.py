@@ -61,7 +61,7 @@ def all_codes(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("narrow", FP8)
 def test_every_fp8_code_widens_exactly_and_comes_back(narrow, wide, scalars):
     codes = all_codes(FP8[narrow])
-    if (narrow, wide) == ("fp8e5", "bf16"):  # where infinity and NaN become finite, see test_hardware_facts.py
+    if (narrow, wide) == ("fp8e5", "bf16"):  # where infinity and NaN become finite, see test_matches_h100.py
         codes = codes[codes.double().isfinite()]
     widened = convert(codes, wide, scalars=scalars)
     assert_equal_numbers(widened, codes.double())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np

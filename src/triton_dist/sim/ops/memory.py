@@ -16,21 +16,27 @@ AND, OR, XOR, ADD, FADD, MAX, MIN, UMAX, UMIN, XCHG = range(1, 11)
 """Kinds of ``tt.atomic_rmw``, numbered as in the IR."""
 
 
-_recent: tuple = (None, None, None, None)
-"""The last vector and bounds and their range: several loads of one place share their mask."""
+_known_ranges: dict[tuple, tuple] = {}
+"""Ranges found before, by identity of the vector and its bounds, with the vector so that it stays alive. Masks repeat from load to load."""
 
 
-def _bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple[int, int] | None:
-    """The range of a linear vector's elements that are at least ``lo`` and below ``hi``, or None if it is not ascending."""
-    global _recent
-    if _recent[0] is array and _recent[1] == lo and _recent[2] == hi:
-        return _recent[3]
+def _bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple | None:
+    """(axis, begin, end) of the elements of a linear vector that are at least ``lo`` and below ``hi``; () where that is all of them.
+
+    None if the vector does not ascend by a constant step.
+    """
+    key = (id(array), lo, hi)
+    known = _known_ranges.get(key)
+    if known is not None:
+        return known[1]
+    if len(_known_ranges) > 256:
+        _known_ranges.clear()
     found = _find_bound_range(array, lo, hi)
-    _recent = (array, lo, hi, found)
+    _known_ranges[key] = (array, found)
     return found
 
 
-def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple[int, int] | None:
+def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple | None:
     flat = array.reshape(-1)
     count = flat.size
     first = int(flat[0])
@@ -41,7 +47,8 @@ def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tupl
             return None
     begin = 0 if lo is None or lo <= first else min((lo - first + step - 1) // step, count)
     end = count if hi is None else max(0, min((hi - first + step - 1) // step, count))
-    return begin, end
+    axis = only_axis(array) if count > 1 else 0
+    return () if begin == 0 and end == count else (axis, begin, end)
 
 
 def _as_array(mask):
@@ -60,42 +67,39 @@ def _ranges(layout: Layout, masks: tuple):
     for mask in masks:
         found = None
         if type(mask) is tuple:
-            array = mask[0]
-            if isinstance(array, np.ndarray) and array.ndim:
+            if isinstance(mask[0], np.ndarray) and mask[0].ndim:
                 found = _bound_range(*mask)
-                if found is not None:
-                    begin, end = found
-                    if begin == 0 and end == array.size:
-                        continue
             if found is None:
                 mask = _as_array(mask)
         if found is None:
-            if not isinstance(mask, np.ndarray) or mask.size == 1:
-                if not (mask if not isinstance(mask, np.ndarray) else mask.reshape(-1)[0]):
-                    return _EMPTY
-                continue
-            if mask.all():
-                continue
-            array = mask
-            if only_axis(mask) is None:
-                return _GENERAL if mask.any() else _EMPTY
-            on = mask.reshape(-1).nonzero()[0]
-            if not on.size:
-                return _EMPTY
-            begin, end = int(on[0]), int(on[-1]) + 1
-            if end - begin != on.size:
-                return _GENERAL
-        if begin >= end:
-            return _EMPTY
-        axis = only_axis(array)
-        if axis is None:  # one element, and it is on
+            found = _mask_range(mask)
+            if found is _EMPTY or found is _GENERAL:
+                return found
+        if not found:
             continue
+        axis, begin, end = found
         if axis in ranges:
             begin, end = max(begin, ranges[axis][0]), min(end, ranges[axis][1])
-            if begin >= end:
-                return _EMPTY
+        if begin >= end:
+            return _EMPTY
         ranges[axis] = (begin, end)
     return ranges if layout.regular else _GENERAL
+
+
+def _mask_range(mask):
+    """As ``_bound_range``, of any mask; _EMPTY if nothing is on, _GENERAL if it is not one range of one axis."""
+    if not isinstance(mask, np.ndarray) or mask.size == 1:
+        return () if (mask if not isinstance(mask, np.ndarray) else mask.reshape(-1)[0]) else _EMPTY
+    if mask.all():
+        return ()
+    axis = only_axis(mask)
+    if axis is None:
+        return _GENERAL if mask.any() else _EMPTY
+    on = mask.reshape(-1).nonzero()[0]
+    if not on.size:
+        return _EMPTY
+    begin, end = int(on[0]), int(on[-1]) + 1
+    return (axis, begin, end) if end - begin == on.size else _GENERAL
 
 
 def _box(context, pointers: Pointers, ranges: dict, dtype: np.dtype, what: str, origin: Allocation | None):
