@@ -260,7 +260,12 @@ class FunctionEmitter:
                 f"the simulator does not implement {operation.name!r}{f' ({reason})' if reason else ''}; "
                 "use another op here, or report the kernel so that it can be added"
             )
-        handler(self, operation)
+        try:
+            handler(self, operation)
+        except UnsupportedOperationError as error:
+            if str(self.location) in str(error):
+                raise
+            raise self.fail(str(error)) from None  # it came from where no source line is known
 
 
 def generate(module: Operation, name: str, threads: int) -> tuple[Callable, list[Location], list[Location], str]:

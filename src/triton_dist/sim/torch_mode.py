@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import SimulationError
+from ..errors import SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
 from .context import RankContext
 from .heap import address_of
@@ -197,9 +197,19 @@ def queue_copy(context: RankContext, target: torch.Tensor, source: torch.Tensor,
 
 
 def register(context: RankContext, tensor: torch.Tensor) -> None:
-    """Tell the machine of a tensor's storage, so that kernels may use its address. Symmetric memory is known already."""
-    if tensor.device.type == "cpu" and rank_of(address_of(tensor)) is None:
+    """Tell the machine of a tensor's storage, so that kernels may use its address. Symmetric memory is known already.
+
+    Raises UseAfterFreeError for symmetric memory that was freed.
+    """
+    if tensor.device.type != "cpu":
+        return
+    address = address_of(tensor)
+    if rank_of(address) is None:
         context.machine.memory.register(tensor)
+        return
+    block = context.simulation.heap.lookup(address)
+    if block is not None and block.freed:
+        raise UseAfterFreeError(f"the address of {block.name!r} was asked for, but {block.name!r} was freed before; free it after its last use")
 
 
 class HostReads(TorchFunctionMode):

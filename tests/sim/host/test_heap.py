@@ -182,6 +182,21 @@ def test_dropped_tensors_are_freed():
     assert max(simulate(fn, 3, heap_size=8 << 20)) <= 4
 
 
+def test_memory_comes_back_without_the_garbage_collector():
+    def fn():
+        tensor = symmetric.symm_zeros(1000)
+        streams.write_value(tensor[:1].view(torch.int32), 1)
+        return tensor
+
+    gc.collect()
+    gc.disable()
+    try:
+        addresses = [simulate(fn, 2)[0].data_ptr() for _ in range(3)]
+    finally:
+        gc.enable()
+    assert len(set(addresses)) == 1
+
+
 def test_freed_offsets_wait_for_the_last_tensor():
     def fn():
         first = symmetric.symm_zeros(8)
