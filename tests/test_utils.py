@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+
 from triton_dist import utils
 from triton_dist.errors import DeadlockError, InvalidArgumentError, NotInitializedError
 from triton_dist.runtime import streams, symmetric, world

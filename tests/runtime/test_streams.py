@@ -5,6 +5,7 @@ import gc
 import pytest
 import torch
 import torch.distributed as dist
+
 from triton_dist.errors import DeadlockError, InvalidArgumentError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from triton_dist.errors import NotInitializedError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate

@@ -115,7 +115,8 @@ class SymmetricHeap:
     def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool) -> Block:
         """Take ``nbytes`` at one offset of the heaps of ``ranks``; not collective. The caller makes its ``buffer``s at once.
 
-        name: None for the next of symm0, symm1, ...; a second live block of a name gets a number. ``itemsize``: bytes of the elements that reports count in.
+        name: None for the next of symm0, symm1, ...; a second live block of a name gets a number.
+        itemsize: bytes of the elements that reports count in.
         """
         self._forget(collect_dead_blocks())
         if name is None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+
 from triton_dist.errors import CollectiveMismatchError, DeadlockError, InvalidArgumentError, NotInitializedError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate

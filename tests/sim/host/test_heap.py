@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+
 from triton_dist.errors import (
     AddressInUseError,
     AllocationMismatchError,
@@ -29,7 +30,11 @@ WORLD_SIZES = (1, 2, 3, 4, 8)
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_same_offset_on_every_rank(world_size):
     def fn():
-        tensors = [symmetric.symm_zeros((3, 5), torch.bfloat16), symmetric.symm_empty(7, torch.int64), symmetric.symm_zeros((), torch.int32)]
+        tensors = [
+            symmetric.symm_zeros((3, 5), torch.bfloat16),
+            symmetric.symm_empty(7, torch.int64),
+            symmetric.symm_zeros((), torch.int32),
+        ]
         return [tensor.data_ptr() - heap_base(world.rank()) for tensor in tensors], [tuple(tensor.shape) for tensor in tensors]
 
     results = simulate(fn, world_size)
@@ -218,8 +223,18 @@ def test_use_after_free():
         symmetric.symm_free(words)
         streams.write_value(words[1], 1)
 
-    with pytest.raises(UseAfterFreeError, match=r"words\[1\].*freed before"):
+    with pytest.raises(UseAfterFreeError, match="'words' was freed before"):
         simulate(touched, 2)
+
+    def still_queued():
+        gate, words = symmetric.symm_zeros(1, torch.int32), symmetric.symm_zeros(4, torch.int32)
+        streams.wait_value(gate, 1)
+        streams.write_value(words[1], 1)
+        symmetric.symm_free(words)
+        streams.write_value(gate, 1, streams.Stream())
+
+    with pytest.raises(UseAfterFreeError, match=r"words\[1\].*freed before"):
+        simulate(still_queued, 2)
 
     def freed_twice():
         words = symmetric.symm_zeros(4, torch.int32)

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
+
 from triton_dist.errors import DeadlockError, OutOfBoundsError, UseAfterFreeError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+
 import triton_dist
 from triton_dist.errors import DeadlockError, InvalidArgumentError, NestedSimulationError
 from triton_dist.runtime import world

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
+
 from triton_dist.errors import DeadlockError
 from triton_dist.runtime import world
 from triton_dist.sim.simulate import simulate

@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 import torch
+
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim import context
 from triton_dist.sim.simulate import simulate

@@ -1,0 +1,34 @@
+"""Every example runs to its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name], cwd=tmp_path, env=os.environ.copy(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if name == "demo.py":
+        assert "nobody wrote it" in done.stdout and "every tile arrived" in done.stdout
+        assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
+
+
+def test_the_readme_kernel_runs(tmp_path):
+    """The kernel printed in the README, as it stands there."""
+    text = (ROOT / "README.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    script = tmp_path / "readme.py"
+    script.write_text(code + "\nfor rank, out in enumerate(results):\n    assert (out == 2 * ((rank - 1) % 4)).all(), rank\nprint('right')\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "right", done.stderr
