@@ -29,6 +29,8 @@ def test_the_readme_kernel_runs(tmp_path):
     text = (ROOT / "README.md").read_text()
     code = text.partition("```python\n")[2].partition("```")[0]
     script = tmp_path / "readme.py"
-    script.write_text(code + "\nfor rank, out in enumerate(results):\n    assert (out == 2 * ((rank - 1) % 4)).all(), rank\nprint('right')\n")
+    script.write_text(
+        code + "\nfor rank, out in enumerate(results):\n    assert (out == 2 * ((rank - 1) % 4)).all(), rank\nprint('right')\n"
+    )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "right", done.stderr

@@ -20,6 +20,8 @@ _HOMES = {
     "finalize": "triton_dist.runtime.world",
     "rank": "triton_dist.runtime.world",
     "world_size": "triton_dist.runtime.world",
+    "local_rank": "triton_dist.runtime.world",
+    "num_nodes": "triton_dist.runtime.world",
     "symm_empty": "triton_dist.runtime.symmetric",
     "symm_zeros": "triton_dist.runtime.symmetric",
     "symm_full": "triton_dist.runtime.symmetric",
@@ -32,6 +34,9 @@ _HOMES = {
     "current_stream": "triton_dist.runtime.streams",
     "stream": "triton_dist.runtime.streams",
     "synchronize": "triton_dist.runtime.streams",
+    "write_value": "triton_dist.runtime.streams",
+    "wait_value": "triton_dist.runtime.streams",
+    "copy_async": "triton_dist.runtime.streams",
 }
 _MODULES = ("errors", "language", "ops", "primitives", "runtime", "sim", "utils")
 
@@ -40,9 +45,9 @@ __all__ = [*_HOMES, *_MODULES, "__version__"]
 if TYPE_CHECKING:
     from . import errors, language, ops, primitives, runtime, sim, utils
     from .jit_function import jit
-    from .runtime.streams import Event, Stream, current_stream, device, stream, synchronize
+    from .runtime.streams import Event, Stream, copy_async, current_stream, device, stream, synchronize, wait_value, write_value
     from .runtime.symmetric import is_symmetric, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
-    from .runtime.world import finalize, initialize, rank, world_size
+    from .runtime.world import finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.simulate import simulate
 
 

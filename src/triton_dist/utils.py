@@ -177,7 +177,8 @@ def get_device_max_shared_memory_size(device_id: int) -> int:
     context = world.current_world()
     if context is not None:
         return context.machine.gpu.max_shared_memory
-    return torch.cuda.get_device_properties(device_id).shared_memory_per_block_optin
+    properties: Any = torch.cuda.get_device_properties(device_id)
+    return properties.shared_memory_per_block_optin
 
 
 # ---------------------------------------------------------------------- small helpers

@@ -46,7 +46,9 @@ def body(rows: int, columns: int, depth: int, dtype: torch.dtype, calls: int = 3
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
 def test_matches_torch(world_size, dtype, producer):
     """Odd sizes, three tiles and more along each axis, several signals a shard."""
-    errors_seen = triton_dist.simulate(body, world_size, args=(50, 37, 70, dtype), kwargs={"producer": producer, "tiles": SMALL}, seed=world_size)
+    errors_seen = triton_dist.simulate(
+        body, world_size, args=(50, 37, 70, dtype), kwargs={"producer": producer, "tiles": SMALL}, seed=world_size
+    )
     assert max(errors_seen) < TOLERANCE[dtype]
 
 
@@ -195,7 +197,9 @@ def twin_fails(monkeypatch, kernel) -> list[str]:
     seen = []
     for seed, schedule in [(seed, schedule) for seed in range(3) for schedule in ("random", "straggler")]:
         try:
-            results = triton_dist.simulate(body, 3, args=(64, 48, 64, torch.float32), kwargs={"calls": 4, "tiles": SMALL}, seed=seed, schedule=schedule)
+            results = triton_dist.simulate(
+                body, 3, args=(64, 48, 64, torch.float32), kwargs={"calls": 4, "tiles": SMALL}, seed=seed, schedule=schedule
+            )
             seen.append("wrong" if max(results) > 1e-5 else "right")
         except errors.TritonDistError as error:
             seen.append(type(error).__name__)

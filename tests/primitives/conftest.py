@@ -8,25 +8,9 @@ from typing import Any
 
 import pytest
 import triton
+from compile_targets import source_of, target_of
 from triton._C.libtriton import ir
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
-
-NVIDIA = (80, 90, 100)
-AMD = "gfx942"
-
-
-def target_of(name: int | str) -> GPUTarget:
-    """The Triton target for 80, 90, 100 (NVIDIA) or "gfx..." (AMD)."""
-    return GPUTarget("hip", name, 64) if isinstance(name, str) else GPUTarget("cuda", name, 32)
-
-
-def source_of(kernel: Any, types: Mapping[str, str], constants: Mapping[str, Any], alignment: tuple[str, ...] = ()) -> ASTSource:
-    """The source of a kernel; arguments in ``alignment`` are known to be multiples of 16."""
-    signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
-    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in alignment}
-    return ASTSource(kernel, signature, dict(constants), attributes)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import triton
 import triton.language as tl
-from conftest import AMD, source_of, target_of
+from compile_targets import AMD, source_of, target_of
 from triton.compiler.errors import CompilationError
 
 import triton_dist.language as dl

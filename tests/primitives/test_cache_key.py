@@ -9,8 +9,6 @@ import sys
 import pytest
 import triton
 
-
-
 from triton_dist.primitives import functions, stamp
 
 
@@ -115,5 +113,3 @@ def test_the_command_finds_and_mends_stale_stamps(monkeypatch, capsys, tmp_path)
     monkeypatch.setattr(sys, "argv", ["stamp"])
     assert stamp.main() == 0
     assert stamp.stamps_in(stale.read_text()) == {stamp.compute_stamp()}
-
-

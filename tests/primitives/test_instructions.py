@@ -7,7 +7,7 @@ import re
 import pytest
 import triton
 import triton.language as tl
-from conftest import AMD, NVIDIA
+from compile_targets import AMD, NVIDIA
 
 import triton_dist.language as dl
 from triton_dist.primitives.table import PRIMITIVES

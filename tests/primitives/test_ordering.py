@@ -7,7 +7,7 @@ import re
 import pytest
 import triton
 import triton.language as tl
-from conftest import NVIDIA
+from compile_targets import NVIDIA
 
 import triton_dist.language as dl
 

@@ -79,14 +79,6 @@ def test_a_wait_ends_in_a_block_barrier(simulated):
     assert re.search(r"(ttg|gpu)\.barrier", wait[: wait.index("tt.return")])
 
 
-@triton.jit
-def unused_wait_kernel(words, data, n):
-    lanes = tl.arange(0, 32)
-    before = tl.load(data + lanes)
-    dl.wait(words, 1, "sys", "acquire")
-    tl.store(data + 32 + lanes, before + tl.load(data + lanes))
-
-
 def test_nothing_of_a_gpu_is_emitted(simulated):
     assert "inline_asm" not in simulated(every_primitive_kernel, TYPES)
 

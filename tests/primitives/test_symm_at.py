@@ -7,7 +7,7 @@ import re
 import pytest
 import triton
 import triton.language as tl
-from conftest import AMD, NVIDIA
+from compile_targets import AMD, NVIDIA
 
 import triton_dist.language as dl
 from triton_dist.runtime import address_map
@@ -66,7 +66,9 @@ def rebuilt_pointer_kernel(data, out, peer, offset, words, TILE: tl.constexpr):
 def load_widths(texts):
     """Words that each load from global memory takes at once."""
     if "amdgcn" in texts:
-        return {{"dword": 1, "dwordx2": 2, "dwordx4": 4}[name] for name in re.findall(r"(?:global|buffer)_load_(dword\w*)", texts["amdgcn"])}
+        return {
+            {"dword": 1, "dwordx2": 2, "dwordx4": 4}[name] for name in re.findall(r"(?:global|buffer)_load_(dword\w*)", texts["amdgcn"])
+        }
     return {int(width or 1) for width in re.findall(r"ld\.global(?:\.v(\d))?\.b32", texts["ptx"])}
 
 

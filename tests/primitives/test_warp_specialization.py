@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
-from triton_dist.primitives.warp_specialization import signals_never_given, partitions_of, partitions_without_wait
+from triton_dist.primitives.warp_specialization import partitions_of, partitions_without_wait, signals_never_given
 
 TYPES = {
     "a": "tensordesc<fp16[128,64]>",
@@ -32,7 +32,19 @@ OPTIONS = {"num_warps": 4, "num_stages": 3}
 
 @triton.jit
 def gemm_kernel(
-    a, b, c, out, words, m_tiles, tiles, K, WAIT: tl.constexpr, COUNT: tl.constexpr, SIGNAL: tl.constexpr, STORE: tl.constexpr, FLATTEN: tl.constexpr
+    a,
+    b,
+    c,
+    out,
+    words,
+    m_tiles,
+    tiles,
+    K,
+    WAIT: tl.constexpr,
+    COUNT: tl.constexpr,
+    SIGNAL: tl.constexpr,
+    STORE: tl.constexpr,
+    FLATTEN: tl.constexpr,
 ):
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), warp_specialize=True, flatten=FLATTEN):
         row, column = tile % m_tiles, tile // m_tiles

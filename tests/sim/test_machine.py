@@ -243,7 +243,10 @@ def test_the_report_names_rank_line_word_and_writer():
         triton_dist.simulate(run, 2)
     text = str(caught.value)
     waiting, writing = line_of("# the waiting line"), line_of("# the wrong word")
-    assert re.search(rf"rank 1, program \(0, 0, 0\) of wrong_word_kernel at {THIS_FILE}:{waiting} waits for my_signals\[3\] of rank 1 == 5; it is 0", text)
+    assert re.search(
+        rf"rank 1, program \(0, 0, 0\) of wrong_word_kernel at {THIS_FILE}:{waiting} waits for my_signals\[3\] of rank 1 == 5; it is 0",
+        text,
+    )
     assert re.search(rf"my_signals\[1\] = 5 by rank 0, program \(0, 0, 0\) of wrong_word_kernel at {THIS_FILE}:{writing}", text)
     assert "rank 1, host: synchronize()" in text
 
@@ -337,7 +340,10 @@ def copy_kernel(source, target, COUNT: tl.constexpr):
 def test_out_of_bounds_names_line_tensor_and_index():
     with pytest.raises(errors.OutOfBoundsError) as caught:
         copy_kernel[(1,)](torch.zeros(60), torch.zeros(64), COUNT=64)
-    assert re.search(rf"{THIS_FILE}:{line_of('tl.store(target + offset, tl.load(source')}: load of source\[60\], 16 bytes past the end", str(caught.value))
+    assert re.search(
+        rf"{THIS_FILE}:{line_of('tl.store(target + offset, tl.load(source')}: load of source\[60\], 16 bytes past the end",
+        str(caught.value),
+    )
     with pytest.raises(errors.OutOfBoundsError, match=r"store of target\[33\], 124 bytes past the end: target has 33 elements"):
         copy_kernel[(1,)](torch.zeros(64), torch.zeros(33), COUNT=64)
 
@@ -478,3 +484,27 @@ def test_arguments_live_until_the_launch_has_run():
         return out.tolist()
 
     assert triton_dist.simulate(run, 2) == [[19.0] * 64] * 2
+
+
+def test_a_freed_symmetric_tensor_is_not_an_ordinary_one():
+    def run():
+        data = triton_dist.symm_zeros((16,), torch.float32)
+        address = data.data_ptr()
+        triton_dist.symm_free(data)
+        at_kernel[(1,)](address_of(address), 3)
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.UseAfterFreeError, match=r"store of data\[3\]"):
+        triton_dist.simulate(run, 2)
+
+
+class address_of:
+    """A launch argument that only has an address, as other libraries' tensors do."""
+
+    dtype = torch.float32
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def data_ptr(self) -> int:
+        return self.address

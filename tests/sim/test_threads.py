@@ -10,7 +10,17 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist import errors
-from triton_dist.language.extra.language_extra import __syncthreads, atomic_add, atomic_cas, ld, num_threads, num_warps, st, threads_per_warp, tid
+from triton_dist.language.extra.language_extra import (
+    __syncthreads,
+    atomic_add,
+    atomic_cas,
+    ld,
+    num_threads,
+    num_warps,
+    st,
+    threads_per_warp,
+    tid,
+)
 
 
 @triton_dist.jit

@@ -56,7 +56,9 @@ def one_of_two_names(function: str, semantic_value: Any, sem_value: Any, default
     """
     long, short = unwrap(semantic_value), unwrap(sem_value)
     if long is not None and short is not None and long != short:
-        raise PrimitiveArgumentError(f"{function}: both 'semantic' ({long!r}) and 'sem' ({short!r}) are given; they are one argument, pass one")
+        raise PrimitiveArgumentError(
+            f"{function}: both 'semantic' ({long!r}) and 'sem' ({short!r}) are given; they are one argument, pass one"
+        )
     chosen = long if long is not None else short
     return default if chosen is None else chosen
 

@@ -184,7 +184,9 @@ def _atomic(semantic: Any, call: Call, operation: str, names: list[str]) -> tl.t
     text = f"{_before_release(semantic, order)} {instruction} {_after_acquire(semantic, order)}"
     register = _register(bits)
     constraints = ",".join([f"={register}", "l", *[register] * len(values)])
-    return from_carrier(semantic, inline_asm(semantic, text, constraints, [call["ptr"], *values], _carrier_type(bits), pure=False), call.result)
+    return from_carrier(
+        semantic, inline_asm(semantic, text, constraints, [call["ptr"], *values], _carrier_type(bits), pure=False), call.result
+    )
 
 
 def _before_release(semantic: Any, order: str) -> str:

@@ -25,13 +25,13 @@ _INTER_NODE = tl.constexpr("inter_node")
 @triton.jit
 def rank(axis: tl.constexpr = -1):
     """Rank of this process in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("rank", axis=axis, function="rank", stamp="4ae97eb88355f20d")
+    return lowering.emit("rank", axis=axis, function="rank", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def num_ranks(axis: tl.constexpr = -1):
     """Number of ranks in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="4ae97eb88355f20d")
+    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
@@ -42,11 +42,19 @@ def symm_at(ptr, rank):
     process's own heap; ``rank`` may be a tensor too, and the two are broadcast. Unchecked on a GPU; on the simulator a
     pointer outside the heap is a NotSymmetricError and a rank with no direct pointer an UnreachablePeerError.
     """
-    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="4ae97eb88355f20d")
+    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
-def wait(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, cmp: tl.constexpr = _EQUAL, sem: tl.constexpr = _NOT_GIVEN):
+def wait(
+    barrierPtrs,
+    numBarriers,
+    scope: tl.constexpr,
+    semantic: tl.constexpr = _NOT_GIVEN,
+    waitValue=1,
+    cmp: tl.constexpr = _EQUAL,
+    sem: tl.constexpr = _NOT_GIVEN,
+):
     """Blocks until each of ``numBarriers`` consecutive words at ``barrierPtrs`` compares to ``waitValue`` as ``cmp`` says.
 
     Called by all threads of the block. Words are 32 or 64 bits. ``cmp`` is "eq", "ne", "gt", "ge", "lt" or "le"; ordered
@@ -66,42 +74,54 @@ def wait(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr =
         sem=sem,
         cmp=cmp,
         function="wait",
-        stamp="4ae97eb88355f20d",
+        stamp="5b63cc9e6522afa2",
     )
 
 
 @triton.jit
-def wait_eq(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN):
+def wait_eq(
+    barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
+):
     """``wait`` until each word equals ``waitValue``."""
     return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "eq", sem)
 
 
 @triton.jit
-def wait_ne(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN):
+def wait_ne(
+    barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
+):
     """``wait`` until each word differs from ``waitValue``."""
     return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "ne", sem)
 
 
 @triton.jit
-def wait_gt(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN):
+def wait_gt(
+    barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
+):
     """``wait`` until each word is past ``waitValue`` (signed, wrap-safe)."""
     return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "gt", sem)
 
 
 @triton.jit
-def wait_ge(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN):
+def wait_ge(
+    barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
+):
     """``wait`` until each word has reached ``waitValue`` (signed, wrap-safe)."""
     return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "ge", sem)
 
 
 @triton.jit
-def wait_lt(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN):
+def wait_lt(
+    barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
+):
     """``wait`` until each word is below ``waitValue`` (signed, wrap-safe)."""
     return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "lt", sem)
 
 
 @triton.jit
-def wait_le(barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN):
+def wait_le(
+    barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
+):
     """``wait`` until each word is at most ``waitValue`` (signed, wrap-safe)."""
     return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "le", sem)
 
@@ -113,7 +133,7 @@ def consume_token(value, token):
     Takes a pointer, a tensor, a scalar; a block pointer or a descriptor is returned as it is, since the wait's block
     barrier already orders what is loaded through it.
     """
-    return lowering.emit("consume_token", value, token, function="consume_token", stamp="4ae97eb88355f20d")
+    return lowering.emit("consume_token", value, token, function="consume_token", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
@@ -124,19 +144,19 @@ def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.cons
     to whoever acquires the word. Words are 32 or 64 bits. ``comm_scope``: "gpu" writes the local word, whatever
     ``rank`` is, for waiters on this GPU; "intra_node" and "inter_node" write rank's word at system scope.
     """
-    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="4ae97eb88355f20d")
+    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def ld(ptr, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Loads one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "acquire"."""
-    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="4ae97eb88355f20d")
+    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def st(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Stores one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "release"."""
-    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="4ae97eb88355f20d")
+    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
@@ -145,9 +165,7 @@ def atomic_add(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _N
 
     ``semantic`` (or ``sem``) is "relaxed", the default, "acquire", "release" or "acq_rel".
     """
-    return lowering.emit(
-        "atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="4ae97eb88355f20d"
-    )
+    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
@@ -165,7 +183,7 @@ def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: t
         semantic=semantic,
         sem=sem,
         function="atomic_cas",
-        stamp="4ae97eb88355f20d",
+        stamp="5b63cc9e6522afa2",
     )
 
 
@@ -175,46 +193,35 @@ def tid(axis: tl.constexpr = 0):
 
     Not for warp-specialised loops: Triton hands the value on to other warps as if it were the same for all.
     """
-    return lowering.emit("tid", axis=axis, function="tid", stamp="4ae97eb88355f20d")
+    return lowering.emit("tid", axis=axis, function="tid", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def __syncthreads():
     """Barrier of the block's threads; it orders their accesses to global and shared memory among themselves."""
-    lowering.emit("syncthreads", function="__syncthreads", stamp="4ae97eb88355f20d")
+    lowering.emit("syncthreads", function="__syncthreads", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def fence_cta():
     """Orders the calling thread's memory accesses before it with those after it, as the block's threads see them."""
-    lowering.emit("fence", scope="cta", function="fence_cta", stamp="4ae97eb88355f20d")
+    lowering.emit("fence", scope="cta", function="fence_cta", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def fence_gpu():
     """Orders the calling thread's memory accesses before it with those after it, as this GPU's threads see them."""
-    lowering.emit("fence", scope="gpu", function="fence_gpu", stamp="4ae97eb88355f20d")
+    lowering.emit("fence", scope="gpu", function="fence_gpu", stamp="5b63cc9e6522afa2")
 
 
 @triton.jit
 def fence_sys():
     """Orders the calling thread's memory accesses before it with those after it, as every GPU and the host see them."""
-    lowering.emit("fence", scope="sys", function="fence_sys", stamp="4ae97eb88355f20d")
+    lowering.emit("fence", scope="sys", function="fence_sys", stamp="5b63cc9e6522afa2")
 
 
-@triton.jit
-def num_warps():
-    """Warps of the block, constexpr."""
-    return lowering.launch_constant("num_warps", stamp="4ae97eb88355f20d")
-
-
-@triton.jit
-def threads_per_warp():
-    """Threads of a warp, constexpr: 32 on NVIDIA, 64 on AMD's data-centre GPUs."""
-    return lowering.launch_constant("threads_per_warp", stamp="4ae97eb88355f20d")
-
-
-@triton.jit
-def num_threads():
-    """Threads of the block, constexpr: num_warps * threads_per_warp."""
-    return lowering.launch_constant("num_threads", stamp="4ae97eb88355f20d")
+# Builtins, not jit functions: Triton 3.6 makes a run-time value of what a jit function returns. They need no stamp, since
+# the launch options that they read are part of Triton's cache key.
+num_warps = lowering.num_warps
+threads_per_warp = lowering.threads_per_warp
+num_threads = lowering.num_threads

@@ -1,7 +1,7 @@
 """From a call in a kernel to IR: checks the arguments against the table, picks the target, and lets its module emit.
 
-``emit`` and ``launch_constant`` are Triton builtins. Their text is not in Triton's cache key, so every caller (the jit
-functions in ``functions.py``) passes the stamp of these modules as a literal, which is; see ``stamp.py``.
+``emit`` is a Triton builtin. Its text is not in Triton's cache key, so every caller (the jit functions in ``functions.py``)
+passes the stamp of these modules as a literal, which is; see ``stamp.py``.
 """
 
 from __future__ import annotations
@@ -59,12 +59,21 @@ def emit(name, *operands, function=None, stamp=None, sem=None, _semantic=None, _
 
 
 @tl.core.builtin
-def launch_constant(name, stamp=None, _semantic=None):
-    """A number that the launch fixes, as a constexpr: num_warps, threads_per_warp or num_threads of the block."""
-    options = _semantic.builder.options
-    num_warps, threads_per_warp = options.num_warps, getattr(options, "warp_size", 32)
-    numbers = {"num_warps": num_warps, "threads_per_warp": threads_per_warp, "num_threads": num_warps * threads_per_warp}
-    return tl.constexpr(numbers[arguments.unwrap(name)])
+def num_warps(_semantic=None):
+    """Warps of the block, constexpr."""
+    return tl.constexpr(_semantic.builder.options.num_warps)
+
+
+@tl.core.builtin
+def threads_per_warp(_semantic=None):
+    """Threads of a warp, constexpr: 32 on NVIDIA, 64 on AMD's data-centre GPUs."""
+    return tl.constexpr(getattr(_semantic.builder.options, "warp_size", 32))
+
+
+@tl.core.builtin
+def num_threads(_semantic=None):
+    """Threads of the block, constexpr: num_warps * threads_per_warp."""
+    return tl.constexpr(num_warps(_semantic=_semantic).value * threads_per_warp(_semantic=_semantic).value)
 
 
 def _needs_nothing(rows: tuple, operands: tuple) -> bool:

@@ -55,4 +55,3 @@ LOWERINGS: dict[str, Lowering] = {name: emit_opaque for name, row in PRIMITIVES.
 LOWERINGS["symm_at"] = symm_at
 LOWERINGS["consume_token"] = consume_token
 LOWERINGS["syncthreads"] = syncthreads
-

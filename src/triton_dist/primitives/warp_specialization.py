@@ -15,7 +15,9 @@ from __future__ import annotations
 import re
 
 _POLL = re.compile(r"ld\.acquire\.\w+\.global\b.*\bbra POLL")
-_LOAD = re.compile(r"ttng\.async_tma_copy_global_to_local|ttng\.async_tma_gather|ttg\.async_copy_global_to_local|\btt\.load\b|\btt\.descriptor_load\b")
+_LOAD = re.compile(
+    r"ttng\.async_tma_copy_global_to_local|ttng\.async_tma_gather|ttg\.async_copy_global_to_local|\btt\.load\b|\btt\.descriptor_load\b"
+)
 _SIGNAL = re.compile(r"\btt\.atomic_rmw \w+, release, ")
 _HEADER = re.compile(r"^(\s*)(default|partition\d+)\b.*\{\s*$")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import linecache
 import re
 import sys
@@ -101,9 +103,20 @@ def _world_ranks(what: str, context: RankContext, group: object) -> tuple[int, .
 
 
 def _assigned_name() -> str | None:
-    """The variable that the statement outside this package assigns to, from its source line."""
+    """The variable that the statement outside this package assigns to, from its source line; ``a, b = f(), g()`` too."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
         frame = frame.f_back
-    match = _ASSIGNMENT.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals))
-    return match.group(1) if match else None
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+    match = _ASSIGNMENT.match(line)
+    if match:
+        return match.group(1)
+    with contextlib.suppress(SyntaxError, ValueError, IndexError):
+        (statement,) = ast.parse(line.strip()).body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple) and isinstance(statement.targets[0], ast.Tuple):
+            column = list(frame.f_code.co_positions())[frame.f_lasti // 2][2] or 0
+            column -= len(line) - len(line.lstrip())
+            for target, value in zip(statement.targets[0].elts, statement.value.elts, strict=True):
+                if value.col_offset <= column < (value.end_col_offset or 0):
+                    return ast.unparse(target).rsplit(".")[-1]
+    return None

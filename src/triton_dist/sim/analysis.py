@@ -191,7 +191,11 @@ def _can_defer(operation: Operation, facts: FunctionFacts, final_use, through: s
     for user, position in facts.users[result]:
         if final_use(user, position):
             continue
-        if user.name not in (through, "tt.broadcast") or user.result_types[0].shape is None or not _can_defer(user, facts, final_use, through, 0):
+        if (
+            user.name not in (through, "tt.broadcast")
+            or user.result_types[0].shape is None
+            or not _can_defer(user, facts, final_use, through, 0)
+        ):
             return False
     return True
 
@@ -213,7 +217,18 @@ def _find_origins(function: Operation, operations: list[Operation], facts: Funct
 
 _FRESH = ("arith.", "math.", "tt.dot", "tt.reduce", "tt.fp_to_fp", "tt.precise_", "tt.clampf", "tt.mulhiui", "tt.histogram", "tt.store")
 """Ops whose result is a new array, so that an operand is not needed after them."""
-_QUIET = (*_FRESH, "tt.load", "tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.make_range", "tt.trans", "tt.reshape", "tt.get_program_id")
+_QUIET = (
+    *_FRESH,
+    "tt.load",
+    "tt.addptr",
+    "tt.splat",
+    "tt.broadcast",
+    "tt.expand_dims",
+    "tt.make_range",
+    "tt.trans",
+    "tt.reshape",
+    "tt.get_program_id",
+)
 """Ops that neither write memory nor let another program run; a store does, and ends the time for which a tile may be borrowed."""
 
 

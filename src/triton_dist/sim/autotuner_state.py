@@ -15,7 +15,7 @@ def interrupted_autotuners() -> list[tuple[Any, dict[str, Any]]]:
     module = sys.modules.get("triton.runtime.autotuner")
     if module is None:
         return []
-    found = []
+    found: list[tuple[Any, dict[str, Any]]] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == module.__file__:

@@ -77,7 +77,7 @@ def installed(engine: CollectiveEngine) -> Iterator[None]:
         (c10d_logger, "_get_msg_dict"): lambda name, *args, **kwargs: {"func_name": name},
     }
     originals = {place: getattr(*place) for place in replacements}
-    isolate = torch._C._distributed_c10d._set_thread_isolation_mode
+    isolate: Any = torch._C._distributed_c10d._set_thread_isolation_mode  # type: ignore[attr-defined]
     isolate(True)
     try:
         for (module, name), value in replacements.items():
@@ -92,7 +92,7 @@ def installed(engine: CollectiveEngine) -> Iterator[None]:
 def _group_maker(engine: CollectiveEngine, original: Any) -> Any:
     """What takes the place of torch's ``_new_process_group_helper``."""
 
-    def new_group(size: int, group_rank: int, ranks: list[int], backend: Any, store: Any, name: str, *rest: Any, **options: Any) -> Any:
+    def new_group(size: int, group_rank: int, ranks: list[int], backend: Any, store: Any, name: Any, *rest: Any, **options: Any) -> Any:
         rank = context.current()
         if rank is None:
             return original(size, group_rank, ranks, backend, store, name, *rest, **options)
@@ -132,7 +132,7 @@ def leave_groups() -> None:
     c10d._unregister_all_process_groups()
 
 
-def _record(group: SimProcessGroup, backend: Any, store: Any, name: str, tag: str | None) -> None:
+def _record(group: SimProcessGroup, backend: Any, store: Any, name: Any, tag: str | None) -> None:
     """Enter a new group into this rank's world, as ``torch.distributed`` does for its own."""
     world = c10d._world
     world.pg_map[group] = (backend, store)

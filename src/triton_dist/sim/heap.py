@@ -254,7 +254,7 @@ class _HeapCall:
 
 def address_of(tensor: torch.Tensor) -> int:
     """Address of a tensor's first element, also of a tensor without elements (whose ``data_ptr()`` is 0)."""
-    return tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
+    return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -11,7 +11,11 @@ from types import TracebackType
 from .codegen import generate
 from .ir import UNKNOWN, Location, parse_module
 
-_HIDDEN = (f"{os.sep}triton{os.sep}language{os.sep}", f"{os.sep}triton_dist{os.sep}language{os.sep}", f"{os.sep}triton_dist{os.sep}primitives{os.sep}")
+_HIDDEN = (
+    f"{os.sep}triton{os.sep}language{os.sep}",
+    f"{os.sep}triton_dist{os.sep}language{os.sep}",
+    f"{os.sep}triton_dist{os.sep}primitives{os.sep}",
+)
 """Files whose lines are not the user's: reports name the line that calls them."""
 
 _KEPT = 512

@@ -17,7 +17,16 @@ from .ops.descriptor import Descriptor
 from .types import DTYPES
 from .work import Work
 
-_FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64", "f32": "f32", "f64": "f64", "fp8e5": "f8E5M2", "fp8e4nv": "f8E4M3FN"}
+_FLOATS = {
+    "fp16": "f16",
+    "bf16": "bf16",
+    "fp32": "f32",
+    "fp64": "f64",
+    "f32": "f32",
+    "f64": "f64",
+    "fp8e5": "f8E5M2",
+    "fp8e4nv": "f8E4M3FN",
+}
 
 
 class KernelLaunch(Work):
@@ -154,7 +163,9 @@ def _pointer(name: str, argument, machine: Machine) -> int:
     tensor = getattr(argument, "base", argument) if not isinstance(argument, torch.Tensor) else argument
     if isinstance(tensor, torch.Tensor):
         if tensor.device.type != "cpu":
-            raise InvalidArgumentError(f"argument {name!r} is on {tensor.device}; on the simulator tensors are on triton_dist.device(), the CPU")
+            raise InvalidArgumentError(
+                f"argument {name!r} is on {tensor.device}; on the simulator tensors are on triton_dist.device(), the CPU"
+            )
         machine.memory.register(tensor, name=name)
         return tensor.data_ptr()
     return int(argument.data_ptr())

@@ -65,7 +65,13 @@ class Machine:
     """
 
     def __init__(
-        self, world_size: int, *, seed: int = 0, schedule: str = "random", gpu: str | GPU = "h100", num_nodes: int = 1,
+        self,
+        world_size: int,
+        *,
+        seed: int = 0,
+        schedule: str = "random",
+        gpu: str | GPU = "h100",
+        num_nodes: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
         if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..errors import MisalignedAccessError, NotSymmetricError, OutOfBoundsError, SimulationError, UseAfterFreeError
+from ..runtime.address_map import rank_of
 
 _VIEW_BASE = 4096
 """numpy refuses an array at address 0, and nothing is mapped in the first page."""
@@ -123,6 +124,9 @@ class Memory:
         inside = self.find(address)
         if inside is not None and inside.symmetric and address + size <= inside.hi:
             return inside
+        if rank_of(address) is not None:
+            # Memory of a symmetric heap that is not allocated (any more): touching it has to stay an error.
+            return self._freed_piece(address) or Allocation(address, address + size, "freed symmetric memory", freed=True)
         allocation = self.register_range(
             address, size, name=name or f"tensor@{address:#x}", rank=rank, symmetric=False, itemsize=tensor.element_size()
         )
@@ -154,6 +158,9 @@ class Memory:
             del self._starts[at], self._allocations[at]
             self._freed.append(allocation)
             del self._freed[:-256]
+
+    def _freed_piece(self, address: int) -> Allocation | None:
+        return next((freed for freed in reversed(self._freed) if freed.lo <= address < freed.hi), None)
 
     def _drop_overlapping(self, lo: int, hi: int) -> None:
         """What torch freed without our knowing may lie where something new is."""
@@ -196,9 +203,9 @@ class Memory:
 
     def _out_of_bounds(self, lo: int, hi: int, itemsize: int, what: str, origin: Allocation | None) -> SimulationError:
         if origin is None:
-            for freed in reversed(self._freed):
-                if freed.lo <= lo < freed.hi:
-                    return UseAfterFreeError(f"{what} of {freed.label(lo)}, which was freed before; keep it alive until the kernel has run")
+            freed = self._freed_piece(lo)
+            if freed is not None:
+                return UseAfterFreeError(f"{what} of {freed.label(lo)}, which was freed before; keep it alive until the kernel has run")
         near = origin or self._nearest(lo)
         bad = lo if near is None or not near.lo <= lo < near.hi else max(near.hi, lo)
         if near is None or not (near.lo - (1 << 32) < bad < near.hi + (1 << 32)):

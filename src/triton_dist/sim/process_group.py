@@ -1,3 +1,5 @@
+# mypy: disable-error-code="override,assignment"
+# (torch declares overloads of these methods; torch.distributed calls only the forms with lists and options.)
 """``torch.distributed`` among the simulated ranks: a process group whose waits give up the baton.
 
 The groups of all ranks meet in one ``CollectiveEngine``. Collectives take effect in stream order: the inputs are read when the work
@@ -138,7 +140,7 @@ class SimProcessGroup(dist.ProcessGroup):
     """One rank's handle of a group. Its methods are what ``torch.distributed`` calls; tensors are checked by ``torch.distributed``."""
 
     def __init__(self, engine: CollectiveEngine, group: _Group, group_rank: int, backend: str) -> None:
-        super().__init__(group_rank, len(group.world_ranks))
+        super().__init__(group_rank, len(group.world_ranks))  # type: ignore[call-arg]
         self._engine = engine
         self._group = group
         self._rank = group_rank

@@ -28,7 +28,21 @@ class Program:
     waiting: a WaitRequest while the program is parked, else None.
     """
 
-    __slots__ = ("pid", "num_programs", "rank", "world_size", "machine", "memory", "launch", "clock", "generator", "waiting", "threads", "start", "sm")
+    __slots__ = (
+        "pid",
+        "num_programs",
+        "rank",
+        "world_size",
+        "machine",
+        "memory",
+        "launch",
+        "clock",
+        "generator",
+        "waiting",
+        "threads",
+        "start",
+        "sm",
+    )
 
     def __init__(self, pid: tuple[int, int, int], launch: KernelLaunch, machine: Machine, clock: float, sm: int) -> None:
         self.pid = pid

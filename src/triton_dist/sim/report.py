@@ -37,7 +37,9 @@ def _waiting_lines(machine: Machine) -> list[str]:
         if len(lines) >= _SHOWN:
             lines.append(f"  ... and {len(groups) - _SHOWN} more waits")
             break
-        lines.append(f"  rank {rank}, {_programs(actors)}{name}{f' at {line}' if line else ''} {describe_wait(machine.memory, actors[0].waiting)}")
+        lines.append(
+            f"  rank {rank}, {_programs(actors)}{name}{f' at {line}' if line else ''} {describe_wait(machine.memory, actors[0].waiting)}"
+        )
     return lines
 
 

@@ -91,7 +91,17 @@ def to_text(timeline: Timeline, width: int = 72) -> str:
         for column in range(width):
             window = (column * bucket, (column + 1) * bucket)
             work, rest = _inside(busy, window), _inside(idle, window)
-            row += " " if work + rest < 0.02 * bucket else "#" if rest < 0.1 * work else "+" if rest < work else "-" if work > 0.1 * rest else "."
+            row += (
+                " "
+                if work + rest < 0.02 * bucket
+                else "#"
+                if rest < 0.1 * work
+                else "+"
+                if rest < work
+                else "-"
+                if work > 0.1 * rest
+                else "."
+            )
         lines.append(f"rank {rank:<3} SMs  |{row}|")
         copies = copying(timeline, rank)
         row = "".join("=" if _inside({0: copies}, (c * bucket, (c + 1) * bucket)) > 0.02 * bucket else " " for c in range(width))

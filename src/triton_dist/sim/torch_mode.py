@@ -209,9 +209,7 @@ def register(context: RankContext, tensor: torch.Tensor) -> None:
         return
     block = context.simulation.heap.lookup(address)
     if block is not None and block.freed:
-        raise UseAfterFreeError(
-            f"the address of {block.name!r} was asked for, but {block.name!r} was freed before; free it after its last use"
-        )
+        raise UseAfterFreeError(f"{block.name!r} was freed before its address was asked for; free it after its last use")
 
 
 class HostReads(TorchFunctionMode):

@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from torch.distributed import distributed_c10d as c10d
 
+_numpy_random: Any = np.random
+"""numpy's stubs do not list the two functions that swap the bit generator."""
+
 _WORLD_NAMES = ("_world", "_backend", "_default_pg_init_method")
 """Globals of torch.distributed that say which groups this process is in."""
 
@@ -48,7 +51,7 @@ class VirtualProcess:
         """Remember the present state as this process's."""
         self.environ = _raw_environment()
         self.torch_state = torch.default_generator.get_state()
-        self.numpy_bits = np.random.get_bit_generator()
+        self.numpy_bits = _numpy_random.get_bit_generator()
         self.random_state = random.getstate()
         self.default_dtype = torch.get_default_dtype()
         self.world: dict[str, Any] = {name: getattr(c10d, name) for name in _WORLD_NAMES}
@@ -63,12 +66,12 @@ class VirtualProcess:
         for name, value in self.environ.items() - previous.environ.items():
             os.environb[name] = value
         torch.default_generator.set_state(self.torch_state)
-        np.random.set_bit_generator(self.numpy_bits)
+        _numpy_random.set_bit_generator(self.numpy_bits)
         random.setstate(self.random_state)
         if self.default_dtype != previous.default_dtype:
             torch.set_default_dtype(self.default_dtype)
-        for name, value in self.world.items():
-            setattr(c10d, name, value)
+        for attribute, item in self.world.items():
+            setattr(c10d, attribute, item)
 
 
 class RunWideState:

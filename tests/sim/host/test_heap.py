@@ -118,11 +118,12 @@ def test_names():
             1,
             name="inbox",
         )
+        first, holder.second = symmetric.symm_zeros(1), symmetric.symm_zeros(1).view(-1)
         heap = world.require_world("").simulation.heap
-        return [heap.find(tensor, "").name for tensor in (flags, holder.counters, typed, *many, named)]
+        return [heap.find(tensor, "").name for tensor in (flags, holder.counters, typed, *many, named, first, holder.second)]
 
     names = simulate(fn, 2)[1]
-    assert names == ["flags", "counters", "typed", "many", "many#2", "inbox"]
+    assert names == ["flags", "counters", "typed", "many", "many#2", "inbox", "first", "second"]
 
 
 def test_out_of_bounds_names_the_tensor():

@@ -35,7 +35,18 @@ PRODUCER_PROGRAMS = 8
 
 @triton_dist.jit(do_not_specialize=["index"])
 def push_shard_kernel(
-    shard, gathered, flags, world_ranks, index, size, rows, columns, blocks, ROWS_PER_SIGNAL: tl.constexpr, TILE_M: tl.constexpr, TILE_K: tl.constexpr
+    shard,
+    gathered,
+    flags,
+    world_ranks,
+    index,
+    size,
+    rows,
+    columns,
+    blocks,
+    ROWS_PER_SIGNAL: tl.constexpr,
+    TILE_M: tl.constexpr,
+    TILE_K: tl.constexpr,
 ):
     """Copy this rank's rows to every rank of the team, nearest first, and signal each block; programs share the (peer, block) pairs."""
     for item in range(tl.program_id(0), size * blocks, tl.num_programs(0)):
