@@ -39,5 +39,5 @@ class SimBackend(BaseBackend):
     def load_dialects(self, context) -> None:
         self.implementation.load_dialects(context)
 
-    def add_stages(self, stages: dict, options: object, language=None) -> None:
+    def add_stages(self, stages: dict, options, language=None) -> None:
         self.implementation.add_stages(stages, options, language)

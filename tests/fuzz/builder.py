@@ -154,7 +154,7 @@ def random_data(buffer: Buffer, seed: int) -> np.ndarray:
             values = moderate.astype(dtype)
             if buffer.role == "small":
                 return values
-            special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 100.0, 300.0, 6e4, 1e-6, np.inf, -np.inf, np.nan, 1e-40, 3e38]).astype(dtype)
+            special = np.array([*[0.0, -0.0, np.nan] * 3, 1.0, 0.5, 300.0, 6e4, 1e-6, np.inf, -np.inf, 1e-40, 3e38]).astype(dtype)
             bits = rng.integers(0, 1 << 8 * dtype.itemsize, buffer.size, np.uint64).astype(f"u{dtype.itemsize}").view(dtype)
         choice = rng.random(buffer.size)
         values = np.where(choice < 0.25, rng.choice(special, buffer.size), values)

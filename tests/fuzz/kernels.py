@@ -137,7 +137,7 @@ def build_kernel(rng: random.Random) -> Builder:
         else:
             _step(build)
     kept = build.variables[1:]
-    chosen = kept if len(kept) <= 16 else [*kept[-6:], *rng.sample(kept[:-6], 10)]
+    chosen = kept if len(kept) <= 24 else [*kept[-8:], *rng.sample(kept[:-8], 16)]
     for variable in chosen:
         add_store(build, variable)
     return build

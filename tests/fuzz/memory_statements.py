@@ -65,7 +65,7 @@ def add_load(build: Builder, dtype: str | None = None, shape: tuple[int, ...] | 
     """A tile from memory."""
     dtype = dtype or build.random.choice((*COMPUTE, "int1", "fp8e5", "fp8e4nv"))
     shape = shape or random_shape(build.random)
-    role = role or build.random.choice(("values", "small"))
+    role = role or build.random.choice(("values", "values", "small"))
     if build.chance(0.3):
         size = int(np.prod(shape))
         where = build.random.choice((size, 7, 100))
@@ -137,7 +137,7 @@ def add_store(build: Builder, variable: Variable) -> None:
     else:
         offsets, places, size = layout(build, shape)
     target = build.buffer(variable.dtype, size * build.programs, "output")
-    mask = random_mask(build, shape) if build.chance(0.6) else None
+    mask = random_mask(build, shape) if build.chance(0.35) else None
     build.line(f"tl.store({target.name} + pid * {size} + {offsets}, {variable.name}{', ' + mask[0] if mask else ''})")
 
     def store(environment: Environment) -> None:

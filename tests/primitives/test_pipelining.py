@@ -67,8 +67,9 @@ def descriptor_gemm_kernel(a, b, c, words, m_tiles, tiles, K, WAIT: tl.constexpr
 
 
 INSTRUCTIONS = re.compile(
-    r"\b(cp\.async\.c[ag]\S*, \S*(?= )|cp\.async\.wait_group\s+\S+|cp\.async\.bulk\.tensor\.\S+|wgmma\.mma_async\S*|wgmma\.wait_group\S*\s+\S+"
-    r"|mma\.sync\S*|tcgen05\.mma\S*|ldmatrix\S*|st\.global(?:\.v\d)?\.b\d+|ld\.global(?:\.v\d)?\.b\d+|mbarrier\.\S+)"
+    r"\b(cp\.async\.c[ag]\S*, \S*(?= )|cp\.async\.wait_group\s+\S+|cp\.async\.bulk\.tensor\.\S+"
+    r"|wgmma\.mma_async\S*|wgmma\.wait_group\S*\s+\S+|mma\.sync\S*|tcgen05\.mma\S*|ldmatrix\S*|mbarrier\.\S+"
+    r"|st\.global(?:\.v\d)?\.b\d+|ld\.global(?:\.v\d)?\.b\d+)"
 )
 
 

@@ -42,7 +42,7 @@ def check_choice(function: str, choice: Choice, value: Any) -> str | int:
     if isinstance(seen, tl.tensor):
         raise fail(function, choice.name, value, f"{allowed}, known when the kernel is compiled (a literal or a tl.constexpr)")
     known = isinstance(seen, str | int) and not isinstance(seen, bool)
-    if known and seen in choice.refused:
+    if isinstance(seen, str) and seen in choice.refused:
         raise fail(function, choice.name, value, f"{allowed} ({seen!r} is refused: {choice.refused[seen]})")
     if not known or seen not in choice.allowed:
         raise fail(function, choice.name, value, allowed)

@@ -61,7 +61,7 @@ class Choice:
     name: str
     key: str
     allowed: tuple[str | int, ...]
-    refused: Mapping[str | int, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def _axes(operation: Operation, kind: Type, facts: FunctionFacts) -> frozenset[i
         return every if "[" in str(operation.attributes.get("value", "")) else frozenset()
     operands = [facts.axes.get(operand, frozenset()) for operand in operation.operands]
     if name == "tt.expand_dims":
-        inserted = int(operation.attributes["axis"])  # type: ignore[call-overload]
+        inserted = int(operation.attributes["axis"])
         return frozenset(axis + (axis >= inserted) for axis in operands[0])
     if name == "tt.broadcast" or name.startswith(_ELEMENTWISE):
         return frozenset().union(*operands)
@@ -155,7 +155,7 @@ def _bound(operation: Operation, facts: FunctionFacts) -> Bound | None:
     if operation.name != "arith.cmpi" or operation.attributes["predicate"] not in _BOUNDS:
         return None
     vector, limit = operation.operands
-    is_upper, add = _BOUNDS[operation.attributes["predicate"]]  # type: ignore[index]
+    is_upper, add = _BOUNDS[operation.attributes["predicate"]]
     if vector in facts.uniform:
         # limit > vector and so on: the same with the sides exchanged
         vector, limit = limit, vector
@@ -232,6 +232,15 @@ _QUIET = (
 """Ops that neither write memory nor let another program run; a store does, and ends the time for which a tile may be borrowed."""
 
 
+def _makes_new_array(operation: Operation) -> bool:
+    """Whether no result of an op can be an operand or a view of one: a choice by a scalar hands on one of the two."""
+    if operation.name == "arith.select":
+        return operation.operand_types[0].shape is not None
+    if operation.name == "tt.reduce":
+        return operation.operand_types[0].dims[operation.attributes["axis"]] > 1
+    return operation.name.startswith(_FRESH) and operation.name != "arith.bitcast"
+
+
 def _find_borrowed(blocks: list[Block], facts: FunctionFacts) -> None:
     """A tile may stay in memory if all its users stand behind it in its own block, before anything that writes or yields."""
     for block in blocks:
@@ -242,7 +251,7 @@ def _find_borrowed(blocks: list[Block], facts: FunctionFacts) -> None:
             if operation.name != "tt.load" or operation.result_types[0].shape is None:
                 continue
             users = [user for user, _ in facts.users[operation.results[0]]]
-            if not users or any(id(user) not in place or not user.name.startswith(_FRESH) for user in users):
+            if not users or any(id(user) not in place or not _makes_new_array(user) for user in users):
                 continue
             last = max(place[id(user)] for user in users)
             between = block.operations[number + 1 : last]

@@ -81,7 +81,7 @@ _INTEGER_COMPARE = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")
 
 @handles("arith.cmpi")
 def _compare_integers(emitter: FunctionEmitter, operation: Operation) -> None:
-    predicate = int(operation.attributes["predicate"])  # type: ignore[call-overload]
+    predicate = int(operation.attributes["predicate"])
     kind = operation.operand_types[0]
     symbol = _INTEGER_COMPARE[predicate]
     if emitter.is_tensor(operation):
@@ -107,7 +107,7 @@ _FLOAT_COMPARE = {1: "==", 2: ">", 3: ">=", 4: "<", 5: "<=", 13: "!="}
 
 @handles("arith.cmpf")
 def _compare_floats(emitter: FunctionEmitter, operation: Operation) -> None:
-    predicate = int(operation.attributes["predicate"])  # type: ignore[call-overload]
+    predicate = int(operation.attributes["predicate"])
     a, b = emitter.values(operation)
     if predicate in _FLOAT_COMPARE:
         expression = f"{a} {_FLOAT_COMPARE[predicate]} {b}"

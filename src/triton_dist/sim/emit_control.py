@@ -52,7 +52,7 @@ def _conditional_branch(emitter: FunctionEmitter, operation: Operation) -> None:
     if operation.operands[0] in emitter.facts.varying:
         raise emitter.fail("a return that only some threads take; use if/else around the rest instead")
     sizes = operation.attributes["operandSegmentSizes"]
-    _, first, _ = sizes  # type: ignore[misc]
+    _, first, _ = sizes
     passed = operation.operands[1:]
     location = emitter.location
     for head, label, arguments in (

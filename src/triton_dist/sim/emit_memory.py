@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .codegen import FunctionEmitter, handles
 from .emit_shape import _forbid_varying
 from .ir import Operation
 
 
-def _segments(operation: Operation, count: int) -> list[str | None]:
+def _segments(operation: Operation, count: int) -> list[Any]:
     """Operands by position, None for those that are left out."""
     sizes = operation.attributes.get("operandSegmentSizes")
     operands = iter(operation.operands)
     if sizes is None:
         return (list(operation.operands) + [None] * count)[:count]
-    return [next(operands) if size else None for size in sizes]  # type: ignore[union-attr]
+    return [next(operands) if size else None for size in sizes]
 
 
 @handles("tt.load")
@@ -21,17 +23,17 @@ def _load(emitter: FunctionEmitter, operation: Operation) -> None:
     pointer, mask, other = _segments(operation, 3)
     kind = operation.result_types[0]
     dtype = emitter.module.dtype(kind.dtype)
-    origin = emitter.origin(pointer)  # type: ignore[arg-type]
+    origin = emitter.origin(pointer)
     if kind.shape is not None:
         fallback = emitter.array(other) if other else "None"
-        call = f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, {fallback}, {dtype}, {kind.shape}, {origin}"  # type: ignore[arg-type]
+        call = f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, {fallback}, {dtype}, {kind.shape}, {origin}"
         emitter.assign(operation, f"{call}, {operation.results[0] in emitter.facts.borrowed})")
         return
     if pointer in emitter.facts.varying:
         arguments = ", ".join([emitter.array(pointer), emitter.array(mask) if mask else "True", dtype, emitter.mask or "None"])
         emitter.assign(operation, f"primitives.load_each(C, {arguments})")
         return
-    call = f"memory.load_scalar(C, {emitter.value(pointer)}, {dtype}, {origin})"  # type: ignore[arg-type]
+    call = f"memory.load_scalar(C, {emitter.value(pointer)}, {dtype}, {origin})"
     plain = "" if kind.is_float else ".item()"
     if mask is None:
         emitter.assign(operation, call + plain)
@@ -42,7 +44,7 @@ def _load(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.store")
 def _store(emitter: FunctionEmitter, operation: Operation) -> None:
-    pointer, value, mask = (list(operation.operands) + [None])[:3]  # type: ignore[list-item]
+    pointer, value, mask = _segments(operation, 3)
     kind = operation.operand_types[1]
     dtype = emitter.module.dtype(kind.dtype)
     origin = emitter.origin(pointer)
@@ -69,7 +71,7 @@ def _no_divergence(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("tt.atomic_rmw")
 def _atomic(emitter: FunctionEmitter, operation: Operation) -> None:
     _no_divergence(emitter, operation)
-    pointer, value, mask = (list(operation.operands) + [None])[:3]  # type: ignore[list-item]
+    pointer, value, mask = _segments(operation, 3)
     kind = operation.result_types[0]
     dtype = emitter.module.dtype(kind.dtype)
     what = operation.attributes["atomic_rmw_op"]
@@ -148,7 +150,7 @@ def _atomic_poll(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("tt.make_tensor_descriptor")
 def _make_descriptor(emitter: FunctionEmitter, operation: Operation) -> None:
     kind = operation.result_types[0]
-    rank = len(kind.shape)  # type: ignore[arg-type]
+    rank = len(kind.dims)
     base, *sizes = operation.operands
     shape = "".join(f"{emitter.value(name)}, " for name in sizes[:rank])
     strides = "".join(f"{emitter.value(name)}, " for name in sizes[rank : 2 * rank])

@@ -23,7 +23,7 @@ def _num_programs(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("tt.make_range")
 def _make_range(emitter: FunctionEmitter, operation: Operation) -> None:
     start, end = operation.attributes["start"], operation.attributes["end"]
-    emitter.alias(operation.results[0], emitter.module.constant(np.arange(start, end, dtype=np.int32)))  # type: ignore[call-overload]
+    emitter.alias(operation.results[0], emitter.module.constant(np.arange(start, end, dtype=np.int32)))
 
 
 @handles("tt.splat")
@@ -103,7 +103,7 @@ def _histogram(emitter: FunctionEmitter, operation: Operation) -> None:
     mask = operands[1] if len(operands) > 1 else "None"
     kind = operation.result_types[0]
     shape = operation.operand_types[0].shape
-    bins = kind.shape[0]  # type: ignore[index]
+    bins = kind.dims[0]
     emitter.assign(operation, f"reduce.histogram({operands[0]}, {mask}, {shape}, {bins}, {emitter.module.dtype(kind.dtype)})")
 
 
@@ -148,7 +148,7 @@ def _dot(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("tt.dot_scaled")
 def _dot_scaled(emitter: FunctionEmitter, operation: Operation) -> None:
     attributes = operation.attributes
-    present = list(attributes["operandSegmentSizes"])  # type: ignore[call-overload]
+    present = list(attributes["operandSegmentSizes"])
     arrays = iter(zip(emitter.arrays(operation), operation.operand_types, strict=True))
     a, b, accumulator, scale_a, scale_b = (next(arrays) if there else None for there in present)
     shapes = tuple(item[1].shape if item else None for item in (a, b, scale_a, scale_b))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from .types import Type, parse_type
 
@@ -34,7 +35,7 @@ class Operation:
     name: str
     results: list[str]
     operands: list[str]
-    attributes: dict[str, object]
+    attributes: dict[str, Any]
     regions: list[list[Block]]
     successors: list[str]
     operand_types: list[Type]
@@ -105,7 +106,7 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([0-9A-Fa-f]{2}|.)", decode, text)
 
 
-def _attribute(text: str) -> object:
+def _attribute(text: str) -> Any:
     match = _INTEGER.fullmatch(text)
     if match:
         return int(match[1])
@@ -118,8 +119,8 @@ def _attribute(text: str) -> object:
     return text
 
 
-def _attributes(text: str) -> dict[str, object]:
-    decoded: dict[str, object] = {}
+def _attributes(text: str) -> dict[str, Any]:
+    decoded: dict[str, Any] = {}
     for item in split_top_level(text):
         key, equals, value = item.partition(" = ")
         decoded[key.strip()] = _attribute(value.strip()) if equals else True
@@ -257,7 +258,7 @@ class _Parser:
         self.at = match.end()
         operands = split_top_level(self.bracketed())
         successors = split_top_level(self.bracketed()) if self.text[self.at] == "[" else []
-        attributes: dict[str, object] = {}
+        attributes: dict[str, Any] = {}
         if self.take("<{"):
             self.at -= 1
             attributes.update(_attributes(self.bracketed()))

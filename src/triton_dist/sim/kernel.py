@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Generator
 from types import TracebackType
 
 from .codegen import generate
 from .ir import UNKNOWN, Location, parse_module
+from .requests import Steps
 
 _HIDDEN = (
     f"{os.sep}triton{os.sep}language{os.sep}",
@@ -43,7 +43,7 @@ class Kernel:
     def _at(self, line: int) -> Location:
         return self._lines[line - 1] if 0 < line <= len(self._lines) else UNKNOWN
 
-    def location_of(self, generator: Generator | None) -> Location:
+    def location_of(self, generator: Steps | None) -> Location:
         """Source line where a suspended program stands."""
         found = UNKNOWN
         while generator is not None:

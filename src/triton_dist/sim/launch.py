@@ -66,7 +66,7 @@ class KernelLaunch(Work):
         if self.count == 0:
             self.complete(machine)
         else:
-            machine.start_launch(self)
+            machine.start_launch(self)  # type: ignore[arg-type]
 
     def complete(self, machine: Machine) -> None:
         self.kept = None

@@ -54,7 +54,9 @@ def element_index(address, itemsize: int):
 
 _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
 
-WORDS = {size: memoryview(_WHOLE).cast(code) for size, code in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
+_BYTES: Any = memoryview(_WHOLE)  # type: ignore[arg-type]
+
+WORDS: dict[int, Any] = {size: _BYTES.cast(code) for size, code in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))}
 """All memory as signed Python ints of 1, 2, 4 or 8 bytes: the fastest way to one integer word. Index as for ``scalar_view``."""
 
 

@@ -71,7 +71,8 @@ class Layout:
         self.size = 1
         for position, axis in axes.items():
             counts[position] = axis.count
-            strides[position] = step = axis.step  # type: ignore[assignment]
+            step = axis.step or 0
+            strides[position] = step
             extent = step * (axis.count - 1)
             self.first += axis.first
             self.low += axis.first + min(extent, 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
+
+from .requests import Steps
 
 if TYPE_CHECKING:
     from .launch import KernelLaunch
@@ -56,7 +57,7 @@ class Program:
         self.clock = self.start = clock
         self.threads = launch.threads
         self.waiting = None
-        self.generator: Generator = launch.kernel.function(self, *launch.values)
+        self.generator: Steps = launch.kernel.function(self, *launch.values)
 
     def charge(self, counts, itemsize: int, allocation: Allocation | None) -> None:
         """Time for moving a tile."""

@@ -32,7 +32,7 @@ def _waiting_lines(machine: Machine) -> list[str]:
         request = actor.waiting
         name = actor.launch.kernel.name if hasattr(actor, "launch") else actor.work.describe()
         groups[(actor.rank, name, actor.line(), request.address, request.compare, repr(request.expected))].append(actor)
-    lines = []
+    lines: list[str] = []
     for (rank, name, line, *_), actors in groups.items():
         if len(lines) >= _SHOWN:
             lines.append(f"  ... and {len(groups) - _SHOWN} more waits")

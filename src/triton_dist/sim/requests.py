@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any
+
+Steps = Generator[Any, None, Any]
+"""A program, or a part of one, that yields wherever others may run and may return a value."""
 
 SPIN = object()
 """A loop came round with nothing changed: running again is useless until memory changes."""

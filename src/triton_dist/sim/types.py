@@ -46,6 +46,11 @@ class Type:
     pointee: str = ""
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a tensor or block; none for a scalar."""
+        return self.shape or ()
+
+    @property
     def is_scalar(self) -> bool:
         return self.shape is None
 

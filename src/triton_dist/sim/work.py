@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
 from .program import COPY_ENGINE_NS_PER_BYTE, LOCAL_LATENCY_NS
-from .requests import COMPARISONS, SYMBOLS, WaitRequest
+from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
 
 if TYPE_CHECKING:
     from .machine import Machine, Stream
@@ -41,7 +41,7 @@ class Work:
         """Called when everything before it in its stream has finished."""
         machine.start_task(self)
 
-    def execute(self, task: Task) -> Generator:
+    def execute(self, task: Task) -> Steps:
         """The work, yielding where others may run; for work that ``start`` leaves to a task."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class TorchCall(Work):
         super().__init__(label)
         self._function: Callable[[], object] | None = function
 
-    def execute(self, task: Task) -> Generator:
+    def execute(self, task: Task) -> Steps:
         assert self._function is not None
         self._function()
         self._function = None
@@ -102,7 +102,7 @@ class Copy(Work):
         super().__init__(f"{label} of {size} bytes")
         self.destination, self.source, self.size = destination, source, size
 
-    def execute(self, task: Task) -> Generator:
+    def execute(self, task: Task) -> Steps:
         memory = task.memory
         if self.size == 0:
             return
@@ -127,7 +127,7 @@ class Fill(Work):
         super().__init__(f"{label} of {size} bytes")
         self.address, self.size, self.value = address, size, value
 
-    def execute(self, task: Task) -> Generator:
+    def execute(self, task: Task) -> Steps:
         yield
         if self.size:
             task.memory.check(self.address, self.address + self.size, 1, "fill")
@@ -147,7 +147,7 @@ class WriteValue(Work):
         self.address, self.value = address, value
         self.dtype = np.dtype(f"i{bits // 8}")
 
-    def execute(self, task: Task) -> Generator:
+    def execute(self, task: Task) -> Steps:
         yield
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal write")
         put_word(task, self.address, self.dtype.type(self.value), self.dtype, -1)
@@ -161,7 +161,7 @@ class WaitValue(Work):
         self.address, self.value, self.compare = address, value, compare
         self.dtype = np.dtype(f"i{bits // 8}")
 
-    def execute(self, task: Task) -> Generator:
+    def execute(self, task: Task) -> Steps:
         yield
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal wait")
         size = self.dtype.itemsize

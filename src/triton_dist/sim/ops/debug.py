@@ -28,7 +28,7 @@ def show(context, prefix: str, as_hex: bool, values: tuple, shapes: tuple, signe
             array = unsigned(array)
         if as_hex:
             bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-            text = np.array2string(bits, formatter={"int": lambda item, width=2 * array.dtype.itemsize: f"0x{int(item):0{width}x}"})
+            text = np.array2string(bits, formatter={"int_kind": lambda item, width=2 * array.dtype.itemsize: f"0x{int(item):0{width}x}"})
         else:
             text = np.array2string(array.astype(np.float32) if array.dtype.kind == "V" else array)
         print(f"{head}{text}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerErro
 from ...runtime.address_map import STRIDE, rank_of
 from ..memory import WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
-from ..requests import COMPARISONS, SPIN, WaitRequest
+from ..requests import COMPARISONS, SPIN, Steps, WaitRequest
 from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
 
@@ -76,7 +76,7 @@ def symm_at_each(context, addresses, ranks, mask) -> np.ndarray:
 # ---------------------------------------------------------------------- signals of a whole block
 
 
-def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int) -> Generator:
+def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
     view, holds, bits = WORDS[itemsize], COMPARISONS[compare], 8 * itemsize
     for number in range(count):
@@ -120,7 +120,7 @@ def load_word(context, address: int, dtype: np.dtype, origin):
     return scalar_view(dtype)[element_index(address, dtype.itemsize)]
 
 
-def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Generator:
+def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Steps:
     """Triton 3.9's ``atomic_poll``: wait for equality; gives False when nothing else can happen before a given time-out."""
     if timeout is None:
         yield from wait(context, address, 1, expected, "eq", dtype.itemsize)
@@ -137,7 +137,7 @@ def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Ge
     return np.True_
 
 
-def atomic_poll_tile(context, pointers, expected, timeout, dtype: np.dtype, shape: tuple[int, ...]) -> Generator:
+def atomic_poll_tile(context, pointers, expected, timeout, dtype: np.dtype, shape: tuple[int, ...]) -> Steps:
     """``atomic_poll`` of a tile of words, one after the other, within one time budget for all; gives an array of booleans."""
     addresses, wanted = np.broadcast_to(full(pointers), shape), np.broadcast_to(expected, shape)
     deadline = None if timeout is None else context.clock + timeout
@@ -231,7 +231,7 @@ def atomic_cas_each(context, addresses, expected, values, dtype: np.dtype, mask,
     return result
 
 
-def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtype, mask) -> Generator:
+def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtype, mask) -> Steps:
     """A ``wait`` whose words differ from thread to thread: each active thread's condition has to hold."""
     lanes = np.flatnonzero(_active(context, mask)).tolist()
     places = _spread(context, addresses, np.dtype(np.int64))
@@ -248,7 +248,7 @@ def _merge(mask: np.ndarray, new: tuple, old: tuple) -> tuple:
     return tuple(np.where(mask, x, y) for x, y in zip(new, old, strict=True))
 
 
-def divergent_if(context, mask, condition, then_side: Callable, else_side: Callable) -> Generator:
+def divergent_if(context, mask, condition, then_side: Callable, else_side: Callable) -> Steps:
     """Both sides run as coroutines, each under its own mask, and join; so one side may wait for what the other does."""
     active = _active(context, mask)
     taken = active & _spread(context, condition, np.dtype(np.bool_))
@@ -278,7 +278,7 @@ def _join(requests: list):
     return SPIN if all(request is SPIN or isinstance(request, WaitRequest) for request in requests) else None
 
 
-def divergent_while(context, mask, values: tuple, test: Callable, body: Callable) -> Generator:
+def divergent_while(context, mask, values: tuple, test: Callable, body: Callable) -> Steps:
     """Threads that are done wait for those that are not: masked lock step."""
     active = _active(context, mask)
     results = None
@@ -295,7 +295,7 @@ def divergent_while(context, mask, values: tuple, test: Callable, body: Callable
         yield SPIN if same else None
 
 
-def divergent_for(context, mask, lower, upper, step, values: tuple, body: Callable) -> Generator:
+def divergent_for(context, mask, lower, upper, step, values: tuple, body: Callable) -> Steps:
     """A ``range`` whose bounds differ from thread to thread."""
     if np.any(np.asarray(step) <= 0):
         raise DeviceAssertionError("the step of a range has to be positive")

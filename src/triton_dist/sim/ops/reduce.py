@@ -44,15 +44,6 @@ def _order_zeros(result, x, axis: int, largest: bool):
     return np.where(result == 0, zero, result)[()]
 
 
-def _order_zeros(result, x, axis: int, largest: bool):
-    """numpy may return either zero for the extremum of +0 and -0; the GPU orders them."""
-    if not np.any(result == 0):
-        return result
-    zero, negative = x == 0, np.signbit(x)
-    minus = np.any(zero & negative, axis=axis) if not largest else ~np.any(zero & ~negative, axis=axis)
-    return np.where(result == 0, np.where(minus, result.dtype.type(-0.0), result.dtype.type(0.0)), result)
-
-
 def by_element(function: Callable, dtypes: tuple) -> Callable:
     """A combine function of arrays from a generator function of scalars, for regions whose path differs from element to element."""
 
