@@ -508,3 +508,27 @@ class address_of:
 
     def data_ptr(self) -> int:
         return self.address
+
+
+def test_launches_do_not_pile_up_memory():
+    """Many launches with the same tensors leave nothing behind: no registrations, no suspended programs."""
+    import gc
+    import tracemalloc
+
+    source, target = torch.ones(64), torch.zeros(64)
+
+    def launch(times: int) -> None:
+        for _ in range(times):
+            copy_kernel[(2,)](source, target, COUNT=64)
+
+    launch(20)
+    gc.collect()
+    tracemalloc.start()
+    launch(20)
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory()
+    launch(200)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 30_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -91,7 +92,7 @@ class Launcher:
         if rank is not None:
             rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
         else:
-            machine = Machine(1)
+            machine = Machine(1, memory=_private_memory())
             machine.memory.adopt = _adopt_tensor
             try:
                 machine.submit(0, 0, self._launch(kernel, grid, arguments, machine))
@@ -186,6 +187,15 @@ def _add_descriptor(values: list, name: str, argument, machine: Machine) -> None
 
 
 _last_clock = [0.0]
+_local = threading.local()
+
+
+def _private_memory() -> Memory:
+    """Memory of launches outside ``simulate``, one a thread: a tensor that is launched again and again is registered once."""
+    memory = getattr(_local, "memory", None)
+    if memory is None:
+        memory = _local.memory = Memory()
+    return memory
 
 
 def simulated_time(kernel_call: Callable[[], object]) -> float:

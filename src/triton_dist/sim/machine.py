@@ -61,6 +61,7 @@ class Machine:
     mostly gone as far as they can; "round_robin" takes turns. The same seed gives the same run.
     gpu: a name from ``gpus.GPUS`` or a GPU. num_nodes: hosts over which the ranks are spread evenly.
     timeline: where to record what ran when; a new one by default.
+    memory: the known allocations; none by default.
     Raises InvalidArgumentError.
     """
 
@@ -73,6 +74,7 @@ class Machine:
         gpu: str | GPU = "h100",
         num_nodes: int = 1,
         timeline: Timeline | None = None,
+        memory: Memory | None = None,
     ) -> None:
         if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"world_size={world_size!r}; it has to be an integer from 1 to {MAX_WORLD_SIZE}")
@@ -84,7 +86,7 @@ class Machine:
         self.seed = seed
         self.gpu = find_gpu(gpu)
         self.num_nodes = num_nodes
-        self.memory = Memory()
+        self.memory = memory if memory is not None else Memory()
         self.memory.wake = self._wake
         self.timeline = timeline if timeline is not None else Timeline()
         self.steps = 0
@@ -337,4 +339,5 @@ class Machine:
         self._turns.clear()
         self._spinning.clear()
         self.memory.watchers.clear()
+        self.memory.writes.clear()
         self._streams.clear()

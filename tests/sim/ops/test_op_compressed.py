@@ -161,7 +161,7 @@ def apply(x, OP: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
     elif OP == "clamp":
         result = tl.clamp(x.to(tl.float32), 10.0, 20.0).to(tl.int32).reshape(M * N)
     elif OP == "convert":
-        result = x.to(tl.float8e5).to(tl.float32).to(tl.int32).reshape(M * N)
+        result = x.to(tl.float32).to(tl.float8e5).to(tl.float32).to(tl.int32).reshape(M * N)
     elif OP == "bitcast":
         result = x.to(tl.float32).to(tl.int32, bitcast=True).reshape(M * N)
     elif OP == "divide":

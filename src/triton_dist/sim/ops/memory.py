@@ -199,15 +199,12 @@ def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[i
     values = scalar_view(dtype).take(element_index(selected, dtype.itemsize))
     if mask is None:
         return values.reshape(common) if common else values[0]
-    if other is None:
+    if other is None or np.broadcast_shapes(mask.shape, np.shape(other)) != mask.shape:
         result = np.zeros(mask.shape, dtype)
-    else:
-        common = np.broadcast_shapes(mask.shape, np.shape(other))
-        mask = np.broadcast_to(mask, common) if mask.shape != common else mask
-        result = np.empty(common, dtype)
-        result[...] = other
-        if values.size != np.count_nonzero(mask):
-            values = np.broadcast_to(values.reshape(-1, 1), (values.size, np.count_nonzero(mask) // values.size)).ravel()
+        result[mask] = values
+        return result if other is None else np.where(mask, result, other)
+    result = np.empty(mask.shape, dtype)
+    result[...] = other
     result[mask] = values
     return result
 
