@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -198,6 +199,30 @@ def math_function(name: str, a: Tile) -> Tile:
             error = error + np.where(np.abs(wide) < 2 * SMALLEST_NORMAL, SMALLEST_NORMAL, 0)
         special = ~np.isfinite(result)
         return Tile(a.dtype, result, np.where(special & (np.abs(wide) > 0) & np.isfinite(wide), np.inf, np.where(special, 0, error)))
+
+
+def fused_multiply_add(a: Tile, b: Tile, c: Tile) -> Tile:
+    """``a * b + c`` of exact tiles, rounded once."""
+
+    def one(x: float, y: float, z: float) -> float:
+        if not all(map(math.isfinite, (x, y, z))) or (x * y + z == 0 and (x == 0 or y == 0)):
+            return x * y + z
+        exact = Fraction(x) * Fraction(y) + Fraction(z)
+        return nearest(exact, a.dtype) if exact else x * y + z
+
+    with np.errstate(all="ignore"):
+        return Tile(a.dtype, elementwise(one, a.data, b.data, c.data).astype(np.float64))
+
+
+def nearest(value: Fraction, dtype: str) -> float:
+    """A number, not zero, rounded to fp32 or fp64. Python rounds to fp64; for fp32 to an integer count of its units."""
+    if dtype == "fp64":
+        try:
+            return float(value)
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    exponent = max(math.frexp(float(value))[1] - 24, -149)
+    return float(rounded(np.array(math.ldexp(round(value / Fraction(2) ** exponent), exponent)), dtype))
 
 
 def convert(a: Tile, dtype: str) -> Tile:

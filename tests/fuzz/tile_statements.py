@@ -17,6 +17,8 @@ from tests.fuzz.reference import (
     elementwise,
     float_binary,
     float_extremum,
+    flushed,
+    fused_multiply_add,
     integer_binary,
     is_float,
     math_function,
@@ -79,14 +81,37 @@ def add_unary(build: Builder) -> Variable | None:
         functions = {"-": lambda x: -x, "~": lambda x: ~x, "abs": abs}
         text = f"tl.abs({a.name})" if kind == "abs" else f"{kind}{a.name}"
         return build.add(text, a.dtype, a.shape, lambda e: Tile(a.dtype, wrap(elementwise(functions[kind], get(e, a).data), a.dtype)))
-    if a.dtype in ("fp32", "fp64") and a.exact and build.chance(0.6):
-        name = build.random.choice(MATH)
-        return build.add(f"tl.{name}({a.name})", a.dtype, a.shape, lambda e: math_function(name, get(e, a)), False)
     zero = rounded(np.zeros(()), a.dtype)
     if build.chance(0.5):
         return build.add(f"tl.abs({a.name})", a.dtype, a.shape, lambda e: Tile(a.dtype, np.abs(get(e, a).data), get(e, a).error), a.exact)
     # Not -a: what that makes of +0 depends on the version of Triton.
     return build.add(f"0.0 - {a.name}", a.dtype, a.shape, lambda e: float_binary("-", Tile(a.dtype, zero), get(e, a)), a.exact)
+
+
+def add_math(build: Builder) -> Variable | None:
+    """A function of fp32 or fp64: ``floor``, ``ceil``, ``fma``, ``clamp``, or one that is only near."""
+    a = build.pick(dtypes=("fp32", "fp64"), exact=True, tile=False)
+    if a is None:
+        return None
+    name = build.random.choice((*MATH, "floor", "ceil", "floor", "fma", "clamp", "clamp"))
+    if name in ("floor", "ceil"):
+        function = getattr(np, name)
+        return build.add(f"tl.{name}({a.name})", a.dtype, a.shape, lambda e: Tile(a.dtype, function(flushed(get(e, a).data, a.dtype))))
+    if name == "clamp":
+        low, high = build.random.choice(((-1.0, 2.0), (0.0, 6.0)))
+
+        def clamp(environment: Environment) -> Tile:
+            limits = [Tile(a.dtype, np.array(limit)) for limit in (low, high)]
+            return float_extremum(False, float_extremum(True, get(environment, a), limits[0]), limits[1])
+
+        return build.add(f"tl.clamp({a.name}, {low}, {high})", a.dtype, a.shape, clamp)
+    if name == "fma":
+        b, c = second(build, a, exact=True), second(build, a, exact=True)
+        if not b.shape == c.shape == a.shape:
+            return None
+        text = f"tl.fma({a.name}, {b.name}, {c.name})"
+        return build.add(text, a.dtype, a.shape, lambda e: fused_multiply_add(get(e, a), get(e, b), get(e, c)))
+    return build.add(f"tl.{name}({a.name})", a.dtype, a.shape, lambda e: math_function(name, get(e, a)), False)
 
 
 def add_where(build: Builder) -> Variable | None:

@@ -56,7 +56,7 @@ def _dot_operands(kind: str, element: str, result: str, shape: tuple[int, int, i
 
 def dot_programs() -> list[Program]:
     """Products of each operand type, accumulator type and precision, small enough for mma and large enough for wgmma."""
-    kinds = [("fp32", "fp32", precision) for precision in ("ieee", "tf32", "tf32x3")]
+    kinds = [("fp32", "fp32", precision) for precision in ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")]
     kinds += [("fp16", "fp32", "tf32"), ("fp16", "fp16", "tf32"), ("bf16", "fp32", "tf32"), ("fp8e5", "fp32", "tf32"), ("fp8e4nv", "fp32", "tf32")]
     kinds += [("int8", "int32", "tf32"), ("fp64", "fp64", "ieee")]
     programs = []

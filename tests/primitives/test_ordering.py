@@ -68,10 +68,7 @@ def loop_kernel(data, words, out, n, TILE: tl.constexpr, WAIT: tl.constexpr):
     lanes = tl.arange(0, TILE)
     total = tl.zeros((TILE,), tl.float32)
     for index in range(n):
-        if WAIT == "ours":
-            token = dl.wait(words, 1, "sys", "acquire")
-        else:
-            token = pure_wait(words)
+        token = dl.wait(words, 1, "sys", "acquire") if WAIT == "ours" else pure_wait(words)
         total += tl.load(data + index * TILE + lanes + token)
     tl.store(out + lanes, total)
 

@@ -43,7 +43,16 @@ def access_kernel(
 ):
     row, column = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
     pointer = memory + tile_like(POINTER, row, column)
-    mask = tile_like(MASK, row, column) % 7 != 5
+    if MASK == "row-limit":
+        mask = (row < 5).broadcast_to(M, N)
+    elif MASK == "column-limit":
+        mask = ((column >= 3) & (column < 11)).broadcast_to(M, N)
+    elif MASK == "limits":
+        mask = (row >= 2) & (column <= 12)
+    elif MASK == "never":
+        mask = (row < 0).broadcast_to(M, N)
+    else:
+        mask = tile_like(MASK, row, column) % 7 != 5
     value = tile_like(VALUE, row, column)
     place = row * N + column
     if KIND == "load":
@@ -54,9 +63,23 @@ def access_kernel(
         tl.store(pointer, value, mask)
 
 
-@pytest.mark.parametrize(("pointer", "mask", "value"), list(itertools.product(LAYOUTS, repeat=3)))
+def reference_mask(mask: str) -> np.ndarray:
+    row, column = np.arange(M)[:, None], np.arange(N)[None, :]
+    limits = {
+        "row-limit": row < 5,
+        "column-limit": (column >= 3) & (column < 11),
+        "limits": (row >= 2) & (column <= 12),
+        "never": row < 0,
+    }
+    return np.broadcast_to(limits[mask], (M, N)) if mask in limits else reference_tile(mask) % 7 != 5
+
+
+MASKS = [*LAYOUTS, "row-limit", "column-limit", "limits", "never"]
+
+
+@pytest.mark.parametrize(("pointer", "mask", "value"), list(itertools.product(LAYOUTS, MASKS, LAYOUTS)))
 def test_accesses_with_every_mix_of_layouts(pointer, mask, value):
-    index, on, values = reference_tile(pointer), reference_tile(mask) % 7 != 5, reference_tile(value)
+    index, on, values = reference_tile(pointer), reference_mask(mask), reference_tile(value)
     memory = torch.arange(1000, 1100, dtype=torch.int32)
     out = torch.zeros(M, N, dtype=torch.int32)
 

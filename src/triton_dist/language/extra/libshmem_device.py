@@ -45,7 +45,7 @@ def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     ``cmp_`` is one of the NVSHMEM_CMP constants. The word has 32 or 64 bits and is read with acquire order at system scope.
     Only the calling thread is ordered: call ``__syncthreads`` before other threads use what the signal announces.
     """
-    tl.static_assert(0 <= cmp_ and cmp_ <= 5, "signal_wait_until: cmp_ must be one of NVSHMEM_CMP_EQ, NE, GT, LE, LT, GE")
+    tl.static_assert(cmp_ >= 0 and cmp_ <= 5, "signal_wait_until: cmp_ must be one of NVSHMEM_CMP_EQ, NE, GT, LE, LT, GE")
     NAMES: tl.constexpr = ("eq", "ne", "gt", "le", "lt", "ge")
     seen = ld(sig_addr, "sys", "acquire")
     value = tl.cast(cmp_val, seen.dtype)
