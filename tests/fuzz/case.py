@@ -35,7 +35,9 @@ def _inputs(build: Builder, seed: int) -> dict[str, np.ndarray]:
             content[buffer.name] = np.full(buffer.size, buffer.below, np.int32)
         elif buffer.role == "output":
             blank = blank_output(buffer.dtype, buffer.size)
-            content[buffer.name] = blank.astype(np.float32).astype(native(buffer)) if buffer.dtype == "bf16" else blank.astype(native(buffer))
+            content[buffer.name] = (
+                blank.astype(np.float32).astype(native(buffer)) if buffer.dtype == "bf16" else blank.astype(native(buffer))
+            )
         else:
             content[buffer.name] = random_data(buffer, seed * 1000 + number)
     return content

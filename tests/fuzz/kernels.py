@@ -7,14 +7,26 @@ import random
 import numpy as np
 
 from tests.fuzz.builder import Builder, Environment, Variable
-from tests.fuzz.memory_statements import add_atomic, add_load, add_scalar, add_store
+from tests.fuzz.memory_statements import add_atomic, add_descriptor_load, add_load, add_scalar, add_store
 from tests.fuzz.reference import Tile
-from tests.fuzz.tile_statements import add_binary, add_bitcast, add_convert, add_logic, add_math, add_shape, add_source, add_unary, add_where
+from tests.fuzz.tile_statements import (
+    add_binary,
+    add_bitcast,
+    add_call,
+    add_convert,
+    add_logic,
+    add_math,
+    add_shape,
+    add_source,
+    add_unary,
+    add_where,
+)
 from tests.fuzz.whole_tile_statements import add_dot, add_rearrangement, add_reduction, add_scan
 
 PLAIN = (
     (add_load, 6), (add_scalar, 3), (add_source, 3), (add_binary, 28), (add_unary, 8), (add_math, 8), (add_where, 8), (add_logic, 3),
-    (add_convert, 10), (add_bitcast, 3), (add_shape, 10), (add_reduction, 8), (add_scan, 6), (add_rearrangement, 5), (add_dot, 2), (add_atomic, 3),
+    (add_convert, 10), (add_bitcast, 3), (add_shape, 10), (add_reduction, 8), (add_scan, 6), (add_rearrangement, 5), (add_dot, 2),
+    (add_atomic, 3), (add_call, 2), (add_descriptor_load, 2),
 )  # fmt: skip
 
 

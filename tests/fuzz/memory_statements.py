@@ -100,6 +100,28 @@ def add_load(build: Builder, dtype: str | None = None, shape: tuple[int, ...] | 
     return build.add(f"tl.load({text})", dtype, shape, meaning)
 
 
+def add_descriptor_load(build: Builder) -> Variable:
+    """A block of a matrix by a tensor descriptor, perhaps partly outside: there it reads 0."""
+    dtype = build.random.choice(("int8", "int32", "fp16", "bf16", "fp32", "fp64"))
+    itemsize = {"int8": 1, "int32": 4, "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}[dtype]
+    rows, columns = build.random.randint(1, 20), build.random.randint(1, 40)
+    pitch = -(-columns * itemsize // 16) * 16 // itemsize
+    shape = (build.random.choice((1, 2, 8, 16)), max(build.random.choice((4, 8, 16)), 16 // itemsize))
+    place = (build.random.randint(-3, 20), build.random.randint(-5, 40))
+    source = build.buffer(dtype, rows * pitch, "values")
+    made = f"tl.make_tensor_descriptor({source.name}, [{rows}, {columns}], [{pitch}, 1], {list(shape)})"
+
+    def meaning(environment: Environment) -> Tile:
+        matrix = to_tile(environment[source.name].reshape(rows, pitch), dtype).data
+        block = np.zeros(shape, matrix.dtype)
+        for row, column in np.ndindex(*shape):
+            if 0 <= row + place[0] < rows and 0 <= column + place[1] < columns:
+                block[row, column] = matrix[row + place[0], column + place[1]]
+        return Tile(dtype, block)
+
+    return build.add(f"{made}.load([{place[0]}, {place[1]}])", dtype, shape, meaning)
+
+
 def layout_contiguous(shape: tuple[int, ...]) -> tuple[str, np.ndarray, int]:
     """Row-major offsets."""
     size = int(np.prod(shape))
@@ -113,7 +135,9 @@ def add_scalar(build: Builder, dtype: str | None = None) -> Variable:
     dtype = dtype or build.random.choice((*COMPUTE, "int32", "int32"))
     source = build.buffer(dtype, 5, build.random.choice(("values", "small")))
     place = build.random.randrange(5)
-    return build.add(f"tl.load({source.name} + {place})", dtype, (), lambda environment: to_tile(environment[source.name][place], dtype).like(np.asarray))
+    return build.add(
+        f"tl.load({source.name} + {place})", dtype, (), lambda environment: to_tile(environment[source.name][place], dtype).like(np.asarray)
+    )
 
 
 def add_store(build: Builder, variable: Variable) -> None:
@@ -142,7 +166,13 @@ def add_store(build: Builder, variable: Variable) -> None:
 
     def store(environment: Environment) -> None:
         where = environment[indices.name].astype(int)[places] if scattered else places
-        put(environment, target.name, where + environment["pid"] * size, environment[variable.name], mask[1] if mask else np.full(shape, True))
+        put(
+            environment,
+            target.name,
+            where + environment["pid"] * size,
+            environment[variable.name],
+            mask[1] if mask else np.full(shape, True),
+        )
 
     build.statements.append(store)
 

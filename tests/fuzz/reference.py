@@ -30,7 +30,10 @@ SMALLEST_NORMAL = 2.0**-126
 
 @dataclass
 class Tile:
-    """A value: ``data`` is a float64, object (of int) or bool array; ``error`` bounds the absolute error, infinite where nothing is known."""
+    """A value.
+
+    data: an array of float64, object (of int) or bool. error: bounds the absolute error, infinite where nothing is known; None if exact.
+    """
 
     dtype: str
     data: np.ndarray
@@ -150,11 +153,8 @@ def larger_number(x: float, y: float) -> float:
 
 def float_extremum(largest: bool, a: Tile, b: Tile) -> Tile:
     """``tl.maximum`` or ``tl.minimum`` without NaN propagation."""
-    if largest:
-        data = elementwise(larger_number, a.data, b.data)
-    else:
-        data = elementwise(lambda x, y: -larger_number(-x, -y), a.data, b.data)
-    data = data.astype(np.float64)
+    sign = 1 if largest else -1
+    data = elementwise(lambda x, y: sign * larger_number(sign * x, sign * y), a.data, b.data).astype(np.float64)
     if a.error is None and b.error is None:
         return Tile(a.dtype, data)
     errors = [np.zeros(tile.shape) if tile.error is None else tile.error for tile in (a, b)]
@@ -220,7 +220,7 @@ def nearest(value: Fraction, dtype: str) -> float:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
     exponent = max(math.frexp(float(value))[1] - 24, -149)
     return float(rounded(np.array(math.ldexp(round(value / Fraction(2) ** exponent), exponent)), dtype))
 

@@ -122,7 +122,10 @@ def add_where(build: Builder) -> Variable | None:
     right = second(build, left, exact=True)
     symbol = build.random.choice(("<", "<=", ">", ">=", "==", "!="))
     mask = build.add(
-        f"{left.name} {symbol} {right.name}", "int1", left.shape, lambda e: compare(symbol, get(e, left), get(e, right)) if left.shape else _scalar(symbol, left, right, e)
+        f"{left.name} {symbol} {right.name}",
+        "int1",
+        left.shape,
+        lambda e: compare(symbol, get(e, left), get(e, right)) if left.shape else _scalar(symbol, left, right, e),
     )
     a = build.pick(test=lambda other: other.shape == left.shape, tile=False)
     if a is None or not left.shape:
@@ -154,7 +157,9 @@ def add_logic(build: Builder) -> Variable | None:
     functions = {"&": np.logical_and, "|": np.logical_or, "^": np.logical_xor}
     if symbol == "~":
         return build.add(f"~{a.name}", "int1", a.shape, lambda e: Tile("int1", ~get(e, a).data))
-    return build.add(f"{a.name} {symbol} {b.name}", "int1", a.shape, lambda e: Tile("int1", functions[symbol](get(e, a).data, get(e, b).data)))
+    return build.add(
+        f"{a.name} {symbol} {b.name}", "int1", a.shape, lambda e: Tile("int1", functions[symbol](get(e, a).data, get(e, b).data))
+    )
 
 
 def add_convert(build: Builder, dtype: str | None = None, source: Variable | None = None) -> Variable | None:
@@ -214,7 +219,9 @@ def add_shape(build: Builder) -> Variable | None:
         build.random.shuffle(order)
         return moved(f"tl.permute({a.name}, {order})", tuple(a.shape[axis] for axis in order), lambda x: x.transpose(order))
     if kind == "reshape":
-        shape = build.random.choice([shape for shape in ((size,), (size // 2, 2), (2, size // 2), (1, size), (size, 1)) if np.prod(shape) == size])
+        shape = build.random.choice(
+            [shape for shape in ((size,), (size // 2, 2), (2, size // 2), (1, size), (size, 1)) if np.prod(shape) == size]
+        )
         return moved(f"tl.reshape({a.name}, {list(shape)})", shape, lambda x: x.reshape(shape))
     if kind == "ravel":
         return moved(f"tl.ravel({a.name})", (size,), lambda x: x.reshape(-1))
@@ -275,5 +282,24 @@ def add_bitcast(build: Builder) -> Variable | None:
         return Tile(target, bits.astype(np.float64) if is_float(target) else bits.astype(object))
 
     if is_float(a.dtype):  # a NaN's bits are free, so it becomes 0 first
-        a = build.add(f"tl.where({a.name} == {a.name}, {a.name}, 0.0)", a.dtype, a.shape, lambda e, b=a: Tile(b.dtype, np.where(np.isnan(get(e, b).data), 0, get(e, b).data)))
+        a = build.add(
+            f"tl.where({a.name} == {a.name}, {a.name}, 0.0)",
+            a.dtype,
+            a.shape,
+            lambda e, b=a: Tile(b.dtype, np.where(np.isnan(get(e, b).data), 0, get(e, b).data)),
+        )
     return build.add(f"{a.name}.to(tl.{TRITON_NAMES.get(target, target)}, bitcast=True)", target, a.shape, cast)
+
+
+def add_call(build: Builder) -> Variable | None:
+    """A call that is not inlined and returns early, on two scalars."""
+    a = build.pick(dtypes=("int32",), tile=False, test=lambda variable: not variable.shape)
+    if a is None:
+        return None
+    b = second(build, a)
+
+    def call(environment: Environment) -> Tile:
+        x, y = int(get(environment, a).data), int(get(environment, b).data)
+        return Tile("int32", wrap(np.array(x - y if x > y else x * y if x == 3 else y, object), "int32"))
+
+    return build.add(f"early({a.name}, {b.name})", "int32", (), call)

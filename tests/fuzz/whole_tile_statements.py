@@ -8,7 +8,20 @@ import numpy as np
 
 from tests.fuzz.builder import TRITON_NAMES, Builder, Environment, Variable
 from tests.fuzz.memory_statements import add_load
-from tests.fuzz.reference import INTEGERS, Tile, bits_of, elementwise, float_extremum, integer_binary, is_float, is_unsigned, rounded, settle, unit, wrap
+from tests.fuzz.reference import (
+    INTEGERS,
+    Tile,
+    bits_of,
+    elementwise,
+    float_extremum,
+    integer_binary,
+    is_float,
+    is_unsigned,
+    rounded,
+    settle,
+    unit,
+    wrap,
+)
 from tests.fuzz.tile_statements import REAL, get
 
 COMBINES = """@triton.jit
@@ -24,6 +37,15 @@ def combine_or(x, y):
 @triton.jit
 def combine_affine(scale, shift, other_scale, other_shift):
     return scale * other_scale, shift * other_scale + other_shift
+
+
+@triton.jit(noinline=True)
+def early(x, y):
+    if x > y:
+        return x - y
+    if x == 3:
+        return x * y
+    return y
 
 
 """
@@ -54,7 +76,9 @@ def float_sum(tile: Tile, axis: int, running: bool, reverse: bool = False) -> Ti
         result = rounded(total, tile.dtype)
         small = settle(magnitude, np.broadcast_to(error, magnitude.shape), tile.dtype).error
         # An operand that is infinite or NaN decides in every order; finite ones that may overflow on the way don't.
-        special = ~np.isfinite(add(np.where(np.isfinite(tile.data), 0.0, tile.data))) & np.isfinite(np.broadcast_to(error if tile.error is not None else 0.0, total.shape))
+        special = ~np.isfinite(add(np.where(np.isfinite(tile.data), 0.0, tile.data))) & np.isfinite(
+            np.broadcast_to(error if tile.error is not None else 0.0, total.shape)
+        )
         finite_part = add(np.where(np.isfinite(tile.data), np.abs(tile.data), 0.0))
         safe = special & (finite_part < rounded(np.array(6e4 if tile.dtype == "fp16" else 1e38), tile.dtype))
         return Tile(tile.dtype, result, np.where(safe, 0.0, small))
@@ -98,7 +122,9 @@ def _position(build: Builder, a: Variable, kind: str, axis: int, shape: tuple[in
     if is_float(a.dtype):
         a = without_nan(build, a)
     function = np.argmax if kind == "argmax" else np.argmin
-    return build.add(f"tl.{kind}({a.name}, {axis})", "int32", shape, lambda e: Tile("int32", np.asarray(function(get(e, a).data, axis)).astype(object)))
+    return build.add(
+        f"tl.{kind}({a.name}, {axis})", "int32", shape, lambda e: Tile("int32", np.asarray(function(get(e, a).data, axis)).astype(object))
+    )
 
 
 def without_nan(build: Builder, a: Variable) -> Variable:
@@ -121,7 +147,9 @@ def add_scan(build: Builder) -> Variable | None:
     if is_float(a.dtype):
         if a.dtype == "bf16":
             return None
-        return build.add(f"tl.cumsum({a.name}, {axis}{options})", a.dtype, a.shape, lambda e: float_sum(get(e, a), axis, True, reverse), False)
+        return build.add(
+            f"tl.cumsum({a.name}, {axis}{options})", a.dtype, a.shape, lambda e: float_sum(get(e, a), axis, True, reverse), False
+        )
     kind = build.random.choice(("cumsum", "cumprod", "or", "affine"))
     if kind == "affine":
         return _affine_scan(build, a, axis, reverse)
@@ -144,7 +172,9 @@ def _affine_scan(build: Builder, a: Variable, axis: int, reverse: bool) -> Varia
     """A scan of pairs whose combine does not commute: composition of maps ``x * scale + shift``."""
     b = build.pick(dtypes=(a.dtype,), test=lambda other: other.shape == a.shape) or a
     names = (build.fresh("scan"), build.fresh("scan"))
-    build.line(f"{names[0]}, {names[1]} = tl.associative_scan(({a.name}, {b.name}), {axis}, combine_affine{', reverse=True' if reverse else ''})")
+    build.line(
+        f"{names[0]}, {names[1]} = tl.associative_scan(({a.name}, {b.name}), {axis}, combine_affine{', reverse=True' if reverse else ''})"
+    )
 
     def run(environment: Environment) -> None:
         scales, shifts = (np.flip(get(environment, x).data, axis) if reverse else get(environment, x).data for x in (a, b))
@@ -181,22 +211,30 @@ def add_rearrangement(build: Builder) -> Variable | None:
         count = a.shape[axis]
         indices = _indices(build, a.shape, count)
         return build.add(
-            f"tl.gather({a.name}, {indices.name}, {axis})", a.dtype, a.shape,
+            f"tl.gather({a.name}, {indices.name}, {axis})",
+            a.dtype,
+            a.shape,
             lambda e: get(e, a).like(lambda x: np.take_along_axis(x, get(e, indices).data.astype(np.int64), axis)),
         )
     if a.dtype != "int32" or len(a.shape) != 1 or a.shape[0] < 2:
         return None
     bins = build.random.choice((2, 8, 32))
-    bounded = build.add(f"{a.name} & {bins - 1}", "int32", a.shape, lambda e: Tile("int32", elementwise(lambda x: x & (bins - 1), get(e, a).data)))
+    bounded = build.add(
+        f"{a.name} & {bins - 1}", "int32", a.shape, lambda e: Tile("int32", elementwise(lambda x: x & (bins - 1), get(e, a).data))
+    )
     return build.add(
-        f"tl.histogram({bounded.name}, {bins})", "int32", (bins,),
+        f"tl.histogram({bounded.name}, {bins})",
+        "int32",
+        (bins,),
         lambda e: Tile("int32", np.bincount(get(e, bounded).data.astype(np.int64), minlength=bins).astype(object)),
     )
 
 
 def _indices(build: Builder, shape: tuple[int, ...], count: int) -> Variable:
     source = add_load(build, "int32", shape, "values")
-    return build.add(f"{source.name} & {count - 1}", "int32", shape, lambda e: Tile("int32", elementwise(lambda x: x & (count - 1), get(e, source).data)))
+    return build.add(
+        f"{source.name} & {count - 1}", "int32", shape, lambda e: Tile("int32", elementwise(lambda x: x & (count - 1), get(e, source).data))
+    )
 
 
 def add_dot(build: Builder) -> Variable:

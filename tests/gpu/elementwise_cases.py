@@ -33,7 +33,9 @@ def _float_programs() -> list[Program]:
             functions = ["exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "floor", "ceil", "sigmoid"]
             math = [(f"tl.{function}(a)", name) for function in functions] + ([("tl.sqrt_rn(a)", name)] if name == "fp32" else [])
             programs += elementwise(f"{name}.math", (name,), math)
-        two = [(f"a {operator} b", name) for operator in "+-*"] + [(f"a {operator} b", "int1") for operator in ("==", "!=", "<", "<=", ">", ">=")]
+        two = [(f"a {operator} b", name) for operator in "+-*"] + [
+            (f"a {operator} b", "int1") for operator in ("==", "!=", "<", "<=", ">", ">=")
+        ]
         for function in ("minimum", "maximum"):
             two += [(f"tl.{function}(a, b)", name), (f"tl.{function}(a, b, propagate_nan=tl.PropagateNan.ALL)", name)]
         two += [("tl.where(a < b, a, b)", name)]

@@ -132,9 +132,11 @@ def ordered(array: np.ndarray) -> np.ndarray:
 
 
 def ulps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distance of floats of one type in units in the last place; a NaN against a number is infinitely far, and so are opposite infinities."""
+    """Distance of floats of one type in units in the last place; a NaN is infinitely far from a number."""
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     nan_a, nan_b = np.isnan(wide_a), np.isnan(wide_b)
     left, right = ordered(a), ordered(b)
-    distance = np.abs(left.astype(np.float64) - right.astype(np.float64)) if a.dtype.itemsize < 8 else np.abs((left - right).astype(np.float64))
+    distance = (
+        np.abs(left.astype(np.float64) - right.astype(np.float64)) if a.dtype.itemsize < 8 else np.abs((left - right).astype(np.float64))
+    )
     return np.where(nan_a & nan_b, 0.0, np.where(nan_a | nan_b, np.inf, distance))

@@ -1,4 +1,4 @@
-"""``python -m tests.gpu.record FOLDER``: run every program on this machine's GPU and keep what it gave, to compare on a machine without one."""
+"""``python -m tests.gpu.record FOLDER``: run every program on this machine's GPU and keep what it gave, to compare elsewhere."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ def _dot_operands(kind: str, element: str, result: str, shape: tuple[int, int, i
         c[:, 3::4] = -large[:, None]
     elif kind == "special":
         pool = edges(element).astype(np.float64)
-        a = np.where(random_bits(m * k, 7).reshape(m, k) % np.uint64(61) == 0, pool[random_bits(m * k, 8).reshape(m, k) % np.uint64(pool.size)], a)
+        a = np.where(
+            random_bits(m * k, 7).reshape(m, k) % np.uint64(61) == 0, pool[random_bits(m * k, 8).reshape(m, k) % np.uint64(pool.size)], a
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         return a.astype(dtype), b.astype(dtype), c.astype(result_dtype)
 
@@ -57,7 +59,13 @@ def _dot_operands(kind: str, element: str, result: str, shape: tuple[int, int, i
 def dot_programs() -> list[Program]:
     """Products of each operand type, accumulator type and precision, small enough for mma and large enough for wgmma."""
     kinds = [("fp32", "fp32", precision) for precision in ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")]
-    kinds += [("fp16", "fp32", "tf32"), ("fp16", "fp16", "tf32"), ("bf16", "fp32", "tf32"), ("fp8e5", "fp32", "tf32"), ("fp8e4nv", "fp32", "tf32")]
+    kinds += [
+        ("fp16", "fp32", "tf32"),
+        ("fp16", "fp16", "tf32"),
+        ("bf16", "fp32", "tf32"),
+        ("fp8e5", "fp32", "tf32"),
+        ("fp8e4nv", "fp32", "tf32"),
+    ]
     kinds += [("int8", "int32", "tf32"), ("fp64", "fp64", "ieee")]
     programs = []
     for element, result, precision in kinds:
@@ -100,7 +108,7 @@ def _rows(name: str, rows: int, columns: int, seed: int, special: bool) -> np.nd
         if name[0] in "fb":
             half = rows // 2  # rows of nothing but zeros of both signs, some with a NaN
             zeros = np.where(raw >> np.uint64(40) & np.uint64(1), -0.0, 0.0).astype(DTYPES[name])
-            zeros[:: 37] = np.nan
+            zeros[::37] = np.nan
             moderate[half * columns :] = zeros[half * columns :]
     return moderate.reshape(rows, columns)
 
@@ -123,7 +131,10 @@ def reduce_programs() -> list[Program]:
                 listed += [("tl.reduce(x, 1, larger)", name), ("tl.reduce(x, 1, smaller)", name)]
             elif not is_float:
                 listed += [("tl.xor_sum(x, 1)", name)]
-            wide = [("tl.cumsum(x, 1)", total if not is_float else name), ("tl.cumsum(x, 1, reverse=True)", total if not is_float else name)]
+            wide = [
+                ("tl.cumsum(x, 1)", total if not is_float else name),
+                ("tl.cumsum(x, 1, reverse=True)", total if not is_float else name),
+            ]
             wide += [("tl.sort(x)", name), ("tl.sort(x, descending=True)", name)]
             outputs, lines, labels = {}, [], {}
             for number, (expression, kind) in enumerate([*listed, *wide]):
@@ -180,6 +191,8 @@ def atomic_programs() -> list[Program]:
                 text = _UNUSED.format(function=kind)
                 label = {"memory": f"{kind}, old value unused: memory"}
                 programs.append(
-                    Program(f"atomic.{name}.{kind}.unused", text, {"value": value}, {"memory": content.copy()}, {"BLOCK": 1024}, grid, label)
+                    Program(
+                        f"atomic.{name}.{kind}.unused", text, {"value": value}, {"memory": content.copy()}, {"BLOCK": 1024}, grid, label
+                    )
                 )
     return programs

@@ -39,12 +39,57 @@ def edges(name: str) -> np.ndarray:
     if not is_float(name):
         info = np.iinfo(dtype)
         bits = info.bits
-        values = [0, 1, 2, 3, 5, 7, bits - 1, bits, bits + 1, 100, info.max, info.max - 1, info.max // 2, info.min, info.min + 1, -1, -2, -3, -7]
+        values = [
+            0,
+            1,
+            2,
+            3,
+            5,
+            7,
+            bits - 1,
+            bits,
+            bits + 1,
+            100,
+            info.max,
+            info.max - 1,
+            info.max // 2,
+            info.min,
+            info.min + 1,
+            -1,
+            -2,
+            -3,
+            -7,
+        ]
         return np.array(sorted({value for value in values if info.min <= value <= info.max}), dtype)
     info = ml_dtypes.finfo(dtype)
-    one = [0.0, 0.1, 0.5, 1.0, 1 + float(info.eps), 1 - float(info.eps) / 2, 1.5, 2.0, 2.5, 3.0, 3.1415927, 10.0, 88.5, 100.0, 127.5, 128.0, 255.5, 448.0]
+    one = [
+        0.0,
+        0.1,
+        0.5,
+        1.0,
+        1 + float(info.eps),
+        1 - float(info.eps) / 2,
+        1.5,
+        2.0,
+        2.5,
+        3.0,
+        3.1415927,
+        10.0,
+        88.5,
+        100.0,
+        127.5,
+        128.0,
+        255.5,
+        448.0,
+    ]
     one += [464.0, 480.0, 57344.0, 61440.0, 65504.0, 65520.0, 2.0**31, 2.0**32, 2.0**63, 2.0**64, 1e-3, 1e-8, 1e-40]
-    one += [float(info.max), float(info.max) / 2, float(info.smallest_normal), float(info.smallest_subnormal), float(info.smallest_normal) * 1.5]
+    one += [
+        float(info.max),
+        float(info.max) / 2,
+        float(info.smallest_normal),
+        float(info.smallest_subnormal),
+        float(info.smallest_normal) * 1.5,
+    ]
     with np.errstate(over="ignore"):
         positive = np.array([*one, np.inf, np.nan], np.float64).astype(dtype)
         subnormal = np.array(float(info.smallest_normal) - float(info.smallest_subnormal), np.float64).astype(dtype)
@@ -70,7 +115,7 @@ def random_values(name: str, count: int, seed: int) -> np.ndarray:
 
 
 def operand_sets(names: tuple[str, ...], count: int, seed: int = 1) -> list[np.ndarray]:
-    """One array for each operand type: pairs of edge values first (every value, where there is one operand of at most 16 bits), then random ones."""
+    """One array for each operand type: pairs of edge values, then random ones; every value, for one operand of at most 16 bits."""
     first = DTYPES[names[0]]
     if len(names) == 1 and first.itemsize <= 2 and names[0] != "int1":
         return [np.arange(1 << 8 * first.itemsize, dtype=f"u{first.itemsize}").view(first)]

@@ -64,6 +64,24 @@ def walk(blocks: list[Block]) -> Iterator[Operation]:
                 yield from walk(region)
 
 
+def in_order_of_dominance(blocks: list[Block]) -> dict[str, Block]:
+    """The blocks by label, each after those that define values for it: in reverse post-order. What can't be reached is left out."""
+    by_label = {block.label: block for block in blocks}
+    done: dict[str, Block] = {}
+    stack = [(blocks[0], iter(blocks[0].operations[-1].successors))]
+    seen = {blocks[0].label}
+    while stack:
+        block, successors = stack[-1]
+        label = next((name for name in (text.partition("(")[0] for text in successors) if name not in seen), None)
+        if label is None:
+            done[block.label] = block
+            stack.pop()
+        else:
+            seen.add(label)
+            stack.append((by_label[label], iter(by_label[label].operations[-1].successors)))
+    return dict(reversed(done.items()))
+
+
 def analyse(function: Operation) -> FunctionFacts:
     """Facts about a ``tt.func``."""
     facts = FunctionFacts()
@@ -206,6 +224,8 @@ def _find_origins(function: Operation, operations: list[Operation], facts: Funct
     for name, kind in function.regions[0][0].arguments:
         if kind.is_pointer and kind.shape is None:
             origin[name] = name
+    for block in function.regions[0][1:]:
+        origin.update((name, None) for name, kind in block.arguments if kind.is_pointer)
     for _ in range(8):
         before = dict(origin)
         for operation in operations:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import UnsupportedOperationError
-from .analysis import FunctionFacts, analyse, find_varying
+from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominance
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
 from .ops import arith, debug, descriptor, matrix, primitives, reduce
@@ -117,7 +117,10 @@ class FunctionEmitter:
         self.types: dict[str, Type] = {}
         self.indent = 0
         self.location = UNKNOWN
-        self.blocks: dict[str, Block] = {block.label: block for block in function.regions[0]}
+        self.blocks: dict[str, Block] = {}
+        """The blocks by label, in the order in which they are emitted, where early returns have made several of one."""
+        self.next_block = ""
+        """Name of the variable that says which of them runs next."""
         self.vector = False
         """Inside a combine function: scalars of the IR are arrays."""
         self.mask: str | None = None
@@ -240,9 +243,30 @@ class FunctionEmitter:
             if kind.is_pointer and kind.shape is None:
                 self.origins[name] = self.module.fresh("o")
                 self.line(f"{self.origins[name]} = C.launch.find({self.names[name]})")
-        self.emit_block(entry)
+        self.emit_blocks(self.function.regions[0])
         self.line("if 0: yield")
         self.indent -= 1
+
+    def emit_blocks(self, blocks: list[Block]) -> None:
+        """Emit a region. Several blocks become the branches of a loop, so that each is emitted once however many ways lead to it."""
+        if len(blocks) == 1:
+            self.emit_block(blocks[0])
+            return
+        outer = self.blocks, self.next_block
+        self.blocks, self.next_block = in_order_of_dominance(blocks), self.module.fresh("block")
+        for block in list(self.blocks.values())[1:]:
+            for name, _ in block.arguments:
+                self.define(name)
+        self.line(f"{self.next_block} = 0")
+        self.line("while True:")
+        self.indent += 1
+        for number, block in enumerate(self.blocks.values()):
+            self.line(f"{'elif' if number else 'if'} {self.next_block} == {number}:")
+            self.indent += 1
+            self.emit_block(block)
+            self.indent -= 1
+        self.indent -= 1
+        self.blocks, self.next_block = outer
 
     def emit_block(self, block: Block) -> None:
         for operation in block.operations:

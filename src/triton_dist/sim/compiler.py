@@ -30,7 +30,7 @@ class SimOptions(CUDAOptions):
         return "sim-" + super().hash()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cuda_backend(capability: int) -> CUDABackend:
     return CUDABackend(GPUTarget("cuda", capability, 32))
 

@@ -40,7 +40,7 @@ def _call(emitter: FunctionEmitter, operation: Operation) -> None:
     if emitter.vector:
         raise emitter.fail("a call of a function that is not inlined stands in a combine function")
     if any(name in emitter.facts.varying for name in operation.operands):
-        raise emitter.fail("a value that differs from thread to thread is passed to a function that is not inlined; inline it (drop noinline)")
+        raise emitter.fail("a value that differs from thread to thread is passed to a function that is not inlined; drop noinline")
     arguments = "".join(f", {value}" for value in emitter.values(operation))
     results = ", ".join(emitter.define(name) for name in operation.results)
     emitter.line(f"{results + ' = ' if results else ''}yield from {emitter.module.names[callee]}(C{arguments})")
@@ -48,37 +48,35 @@ def _call(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("cf.cond_br")
 def _conditional_branch(emitter: FunctionEmitter, operation: Operation) -> None:
-    """Early returns make an acyclic graph of blocks: emit each successor in its branch."""
     if operation.operands[0] in emitter.facts.varying:
         raise emitter.fail("a return that only some threads take; use if/else around the rest instead")
     sizes = operation.attributes["operandSegmentSizes"]
-    _, first, _ = sizes
+    _, first, _ = sizes  # type: ignore[misc]
     passed = operation.operands[1:]
-    location = emitter.location
     for head, label, arguments in (
         (f"if {emitter.value(operation.operands[0])}:", operation.successors[0], passed[:first]),
         ("else:", operation.successors[1], passed[first:]),
     ):
-        emitter.location = location
         emitter.line(head)
         emitter.indent += 1
-        _enter(emitter, label, arguments)
+        _jump(emitter, label, arguments)
         emitter.indent -= 1
 
 
 @handles("cf.br")
 def _branch(emitter: FunctionEmitter, operation: Operation) -> None:
-    _enter(emitter, operation.successors[0], operation.operands)
+    _jump(emitter, operation.successors[0], operation.operands)
 
 
-def _enter(emitter: FunctionEmitter, label: str, arguments: list[str]) -> None:
-    if emitter.indent > 60:
-        raise emitter.fail("too many nested returns")
+def _jump(emitter: FunctionEmitter, label: str, arguments: list[str]) -> None:
+    """Go to a block; ``FunctionEmitter.emit_blocks`` has a loop around all of them that picks the next one."""
+    if any(name in emitter.facts.varying for name in arguments):
+        raise emitter.fail("an early return passes on a value that differs from thread to thread; use if/else around the rest instead")
     label = label.partition("(")[0]
-    block = emitter.blocks[label]
-    sources = [emitter.value(name) for name in arguments]
-    _assign_all(emitter, [emitter.define(name) for name, _ in block.arguments], sources)
-    emitter.emit_block(block)
+    targets = [emitter.value(name) for name, _ in emitter.blocks[label].arguments]
+    _assign_all(emitter, targets, [emitter.value(name) for name in arguments])
+    emitter.line(f"{emitter.next_block} = {list(emitter.blocks).index(label)}")
+    emitter.line("continue")
 
 
 @handles("scf.for")

@@ -40,7 +40,7 @@ def _splat(emitter: FunctionEmitter, operation: Operation) -> None:
 def _forbid_varying(emitter: FunctionEmitter, operation: Operation) -> None:
     if any(name in emitter.facts.varying for name in operation.operands):
         raise emitter.fail(
-            f"{operation.name} needs a value that is the same in all threads, but this one varies from thread to thread (it comes from tid); "
+            f"{operation.name} needs a value that is the same in all threads, but this one varies from thread to thread (it is from tid); "
             "use ld, st or an atomic of triton_dist.language for per-thread work"
         )
 
@@ -200,15 +200,14 @@ def _combine_function(emitter: FunctionEmitter, blocks: list[Block]) -> str:
 def _scalar_function(emitter: FunctionEmitter, blocks: list[Block]) -> str:
     """Emit a region with loops, calls or early returns as a generator function of scalars that is called for each element."""
     name = emitter.module.fresh("scalar")
-    outer_blocks, outer_names, outer_types = emitter.blocks, dict(emitter.names), dict(emitter.types)
-    emitter.blocks = {block.label: block for block in blocks}
+    outer_names, outer_types = dict(emitter.names), dict(emitter.types)
     parameters = ", ".join(emitter.define(argument) for argument, _ in blocks[0].arguments)
     emitter.line(f"def {name}({parameters}):")
     emitter.indent += 1
-    emitter.emit_block(blocks[0])
+    emitter.emit_blocks(blocks)
     emitter.line("if 0: yield")
     emitter.indent -= 1
-    emitter.blocks, emitter.names, emitter.types = outer_blocks, outer_names, outer_types
+    emitter.names, emitter.types = outer_names, outer_types
     end = next(block.operations[-1] for block in blocks if block.operations[-1].name.endswith(".return"))
     dtypes = "".join(f"{emitter.module.dtype(kind.dtype)}, " for kind in end.operand_types)
     combine = emitter.module.fresh("combine")

@@ -173,7 +173,8 @@ def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
     expression = find_asm(text)
     if expression is None:
         raise UnsupportedOperationError(
-            f"{emitter.location}: the simulator can't run this inline assembly: {text!r}; only what Triton's own library emits is known (special registers, fp8e4b15)"
+            f"{emitter.location}: the simulator can't run this inline assembly: {text!r}; "
+            "only what Triton's own library emits is known (special registers, fp8e4b15)"
         )
     if operation.result_types and expression:
         emitter.assign(operation, expression)

@@ -8,6 +8,7 @@ The generic form writes every op the same way::
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,8 @@ class IRSyntaxError(ValueError):
     """The text is not what the parser expects: a new MLIR version may print the generic form in another way."""
 
 
-_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_OPENING = ("(", "[", "{", "<")
+_CLOSING = (")", "]", "}", ">")
 _WHITE = re.compile(r"(?:\s|//[^\n]*)*")
 _RESULTS = re.compile(r"(%[\w.\-$]+)(?::(\d+))? = ")
 _NAME = re.compile(r'"([\w.]+)"')
@@ -65,34 +67,34 @@ _TYPE_HEAD = re.compile(r"!?[A-Za-z_][\w.]*<?")
 _INTEGER = re.compile(r"(-?\d+) : i\d+")
 
 
-def split_top_level(text: str, separator: str = ",") -> list[str]:
-    """Split at ``separator`` outside of brackets and quotes."""
-    parts: list[str] = []
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|->|[()\[\]{}<>,]')
+"""Quoted texts, arrows, brackets and commas: all that matters for nesting."""
+
+
+def _nesting(text: str, begin: int = 0) -> Iterator[tuple[int, str, int]]:
+    """(index, bracket or comma, depth behind it) for each one outside of quotes, from ``begin`` on."""
     depth = 0
-    begin = 0
-    index = 0
-    quoted = False
-    while index < len(text):
-        char = text[index]
-        if quoted:
-            if char == "\\":
-                index += 1
-            elif char == '"':
-                quoted = False
-        elif char == '"':
-            quoted = True
-        elif char in "([{<":
+    for match in _STRUCTURE.finditer(text, begin):
+        token = match[0]
+        if token in _OPENING:
             depth += 1
-        elif char in ")]}" or (char == ">" and text[index - 1] != "-"):
+        elif token in _CLOSING:
             depth -= 1
-        elif char == separator and depth == 0:
+        elif token != ",":
+            continue
+        yield match.start(), token, depth
+
+
+def split_top_level(text: str) -> list[str]:
+    """Split at commas outside of brackets and quotes."""
+    parts: list[str] = []
+    begin = 0
+    for index, token, depth in _nesting(text):
+        if token == "," and depth == 0:
             parts.append(text[begin:index].strip())
             begin = index + 1
-        index += 1
     last = text[begin:].strip()
-    if last:
-        parts.append(last)
-    return parts
+    return [*parts, last] if last else parts
 
 
 def _unescape(text: str) -> str:
@@ -209,25 +211,12 @@ class _Parser:
     def bracketed(self) -> str:
         """The text inside the bracket pair at the cursor, which moves behind it."""
         self.skip_white()
-        text, begin, index, depth, quoted = self.text, self.at, self.at, 0, False
-        while True:
-            char = text[index]
-            if quoted:
-                if char == "\\":
-                    index += 1
-                elif char == '"':
-                    quoted = False
-            elif char == '"':
-                quoted = True
-            elif char in _CLOSING:
-                depth += 1
-            elif char in ")]}" or (char == ">" and text[index - 1] != "-"):
-                depth -= 1
-                if depth == 0:
-                    break
-            index += 1
-        self.at = index + 1
-        return text[begin + 1 : index]
+        begin = self.at
+        for index, _, depth in _nesting(self.text, begin):
+            if depth == 0:
+                self.at = index + 1
+                return self.text[begin + 1 : index]
+        raise self.fail("a closing bracket")
 
     def type(self) -> Type:
         self.skip_white()

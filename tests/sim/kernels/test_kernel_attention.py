@@ -1,4 +1,5 @@
 """Flash attention forward, causal and not, by pointers and by descriptors, against torch in fp64."""
+# ruff: noqa: SIM108  (kernels branch on purpose: another form compiles to another op)
 
 from __future__ import annotations
 
@@ -76,7 +77,9 @@ def test_flash_attention(randn, dtype, causal):
 
 
 @triton.jit
-def descriptor_attention_kernel(q, k, v, out, length, scale, DIM: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, CAUSAL: tl.constexpr):
+def descriptor_attention_kernel(
+    q, k, v, out, length, scale, DIM: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, CAUSAL: tl.constexpr
+):
     """The causal case in two loops, as the tutorials do it: whole blocks before the diagonal, masked ones on it."""
     head, first = tl.program_id(1), tl.program_id(0) * TILE_M
     m = first + tl.arange(0, TILE_M)

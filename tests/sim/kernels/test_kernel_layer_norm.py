@@ -108,7 +108,9 @@ def test_layer_norm_forward_and_backward(randn, dtype):
         grad_x, grad_y, partial_weight, partial_bias, x, weight, means, factors, locks, columns, GROUPS=groups, BLOCK=128
     )
     grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-    sum_partials_kernel[(triton.cdiv(columns, 32),)](partial_weight, partial_bias, grad_weight, grad_bias, groups, columns, TILE_M=4, TILE_N=32)
+    sum_partials_kernel[(triton.cdiv(columns, 32),)](
+        partial_weight, partial_bias, grad_weight, grad_bias, groups, columns, TILE_M=4, TILE_N=32
+    )
     for actual, source in ((grad_x, exact[0]), (grad_weight, exact[1]), (grad_bias, exact[2])):
         torch.testing.assert_close(actual.double(), source.grad, rtol=TOLERANCE[dtype], atol=5 * TOLERANCE[dtype])
     assert (locks == torch.tensor([0] * groups + [1] * groups)).all()

@@ -209,7 +209,9 @@ def grouped_matmul_kernel(
         last += tiles
 
 
-@pytest.mark.parametrize(("dtype", "name"), [(torch.float32, tl.float32), (torch.float16, tl.float16), (torch.bfloat16, tl.bfloat16)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(torch.float32, tl.float32), (torch.float16, tl.float16), (torch.bfloat16, tl.bfloat16)], ids=str
+)
 def test_grouped_matmul_with_pointer_tables(randn, dtype, name):
     shapes = [(70, 99, 40), (5, 3, 2), (33, 64, 50), (100, 20, 17)]
     a = [randn((m, k), dtype, 2 * i) for i, (m, n, k) in enumerate(shapes)]
@@ -265,5 +267,7 @@ def test_block_scaled_matmul(kind_a, kind_b):
     out = torch.zeros(m, n)
     grid = (triton.cdiv(m, 32), triton.cdiv(n, 32))
     pack = {"e2m1": 2}
-    block_scaled_matmul_kernel[grid](a, scale_a, b, scale_b, out, m, n, k, kind_a, kind_b, pack.get(kind_a, 1), pack.get(kind_b, 1), 32, 32, 128)
+    block_scaled_matmul_kernel[grid](
+        a, scale_a, b, scale_b, out, m, n, k, kind_a, kind_b, pack.get(kind_a, 1), pack.get(kind_b, 1), 32, 32, 128
+    )
     check(out, values_a, values_b.t())

@@ -42,7 +42,7 @@ def apply_to_scalars_kernel(out, x, y, z, count, FUNCTION: tl.constexpr, ARITY: 
 
 
 def apply_function(function, out_dtype: torch.dtype, *operands: torch.Tensor, scalars: bool = False) -> torch.Tensor:
-    """``function`` of each element, by tiles of 32 elements, or one scalar after the other: the two take different paths in the simulator."""
+    """``function`` of each element, by tiles of 32 elements or scalar by scalar: the two take different paths in the simulator."""
     count = operands[0].numel()
     out = torch.empty(count, dtype=out_dtype)
     x, y, z = (operands + operands[:1] * 2)[:3]

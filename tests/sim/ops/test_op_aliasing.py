@@ -1,4 +1,5 @@
 """A loaded tile keeps its values when memory changes afterwards, whatever op it goes through in between."""
+# ruff: noqa: SIM108  (kernels branch on purpose: another form compiles to another op)
 
 from __future__ import annotations
 
@@ -8,7 +9,22 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-KINDS = ["direct", "branch", "where", "reduce-one", "scan-one", "bitcast", "reshape", "trans", "split", "broadcast", "flip", "gather", "loop", "cat"]
+KINDS = [
+    "direct",
+    "branch",
+    "where",
+    "reduce-one",
+    "scan-one",
+    "bitcast",
+    "reshape",
+    "trans",
+    "split",
+    "broadcast",
+    "flip",
+    "gather",
+    "loop",
+    "cat",
+]
 
 
 @triton.jit

@@ -1,4 +1,7 @@
-"""Aggregates and annotated arguments. Triton needs the annotations themselves here, not their text: no ``from __future__ import annotations``."""
+"""Aggregates and annotated arguments.
+
+Triton needs the annotations themselves here, not their text: so no ``from __future__ import annotations``.
+"""
 
 import torch
 import triton

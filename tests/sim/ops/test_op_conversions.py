@@ -69,7 +69,9 @@ def test_every_fp8_code_widens_exactly_and_comes_back(narrow, wide, scalars):
     finite = codes.double().isfinite()
     assert torch.equal(back.view(torch.uint8)[finite], codes.view(torch.uint8)[finite])
     assert back.double()[codes.double().isnan()].isnan().all()
-    assert torch.equal(back.double()[codes.double().isinf()].abs(), torch.full((int(codes.double().isinf().sum()),), LARGEST[narrow]).double())
+    assert torch.equal(
+        back.double()[codes.double().isinf()].abs(), torch.full((int(codes.double().isinf().sum()),), LARGEST[narrow]).double()
+    )
 
 
 def sample(dtype: torch.dtype) -> torch.Tensor:
@@ -98,7 +100,8 @@ def test_fp8_rounds_to_nearest_even_and_saturates(narrow, wide):
 
 
 @pytest.mark.parametrize(
-    ("wide", "narrow"), [("fp32", "fp16"), ("fp32", "bf16"), ("fp64", "fp32"), ("fp64", "fp16"), ("fp64", "bf16"), ("fp16", "fp32"), ("bf16", "fp32")]
+    ("wide", "narrow"),
+    [("fp32", "fp16"), ("fp32", "bf16"), ("fp64", "fp32"), ("fp64", "fp16"), ("fp64", "bf16"), ("fp16", "fp32"), ("bf16", "fp32")],
 )
 @pytest.mark.parametrize("scalars", [False, True], ids=["tile", "scalar"])
 def test_conversions_between_wide_floats(wide, narrow, scalars):
@@ -167,7 +170,9 @@ def test_floats_to_integers_round_toward_zero(source, target):
     assert out.tolist() == expected + expected[-1:]
 
 
-@pytest.mark.parametrize(("target", "least", "largest"), [("int32", -(2**31), 2**31 - 1), ("uint32", 0, 2**32 - 1), ("int64", -(2**63), 2**63 - 1)])
+@pytest.mark.parametrize(
+    ("target", "least", "largest"), [("int32", -(2**31), 2**31 - 1), ("uint32", 0, 2**32 - 1), ("int64", -(2**63), 2**63 - 1)]
+)
 def test_floats_out_of_range_saturate(target, least, largest):
     """As PTX's cvt.rzi does; LLVM leaves it open."""
     x = torch.tensor([1e30, -1e30, math.inf, -math.inf])
@@ -188,7 +193,9 @@ def int_to_float_kernel(out, x, count, DTYPE: tl.constexpr, BLOCK: tl.constexpr)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_integers_to_floats_round_to_nearest_even(source, target):
     info = torch.iinfo(INTEGERS[source])
-    values = sorted({0, 1, 7, 100, info.max, info.max - 1, info.max // 3, info.min, info.min // 3, min(info.max, 2**24 + 1), min(info.max, 257)})
+    values = sorted(
+        {0, 1, 7, 100, info.max, info.max - 1, info.max // 3, info.min, info.min // 3, min(info.max, 2**24 + 1), min(info.max, 257)}
+    )
     out = torch.empty(len(values) + 1, dtype=FLOATS[target])
     int_to_float_kernel[(1,)](out, torch.tensor(values, dtype=INTEGERS[source]), len(values), TRITON_TYPES[target], 16)
     if target == "bf16":
@@ -197,7 +204,9 @@ def test_integers_to_floats_round_to_nearest_even(source, target):
         with np.errstate(over="ignore"):
             expected = torch.from_numpy(np.array(values, dtype=str(INTEGERS[source])[6:]).astype(np.float16))
     else:
-        expected = torch.from_numpy(np.array(values, dtype=str(INTEGERS[source])[6:]).astype(np.float32 if target == "fp32" else np.float64))
+        expected = torch.from_numpy(
+            np.array(values, dtype=str(INTEGERS[source])[6:]).astype(np.float32 if target == "fp32" else np.float64)
+        )
     assert_equal_numbers(out, torch.cat([expected, expected[-1:]]))
 
 

@@ -19,7 +19,9 @@ def assert_kernel(x, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
     tl.device_assert(tl.sum(value) >= 0, "negative sum")
 
 
-@pytest.mark.parametrize(("values", "message"), [([0, 1, 99, 3], r"value is too large \(first at index \(2,\)"), ([-5, 1, 1, 1], "negative sum")])
+@pytest.mark.parametrize(
+    ("values", "message"), [([0, 1, 99, 3], r"value is too large \(first at index \(2,\)"), ([-5, 1, 1, 1], "negative sum")]
+)
 def test_device_assert_fires_with_its_message_and_line(values, message):
     with pytest.raises(DeviceAssertionError, match=rf"(?s)test_op_debug\.py:\d+.*{message}"):
         assert_kernel[(1,)](torch.tensor(values, dtype=torch.int32), 10, 4, debug=True)

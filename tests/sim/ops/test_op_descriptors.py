@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from triton_dist.errors import SimulationError
+from triton_dist.errors import OutOfBoundsError, SimulationError
 
 DTYPES = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float8_e5m2]
 
@@ -200,7 +200,11 @@ def reduce_by_descriptor_kernel(target, source, KIND: tl.constexpr, M: tl.conste
 
 
 REDUCTIONS = [("add", dtype) for dtype in (torch.int32, torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32)]
-REDUCTIONS += [(kind, dtype) for kind in ("min", "max") for dtype in (torch.int32, torch.uint32, torch.int64, torch.uint64, torch.float16, torch.bfloat16)]
+REDUCTIONS += [
+    (kind, dtype)
+    for kind in ("min", "max")
+    for dtype in (torch.int32, torch.uint32, torch.int64, torch.uint64, torch.float16, torch.bfloat16)
+]
 REDUCTIONS += [(kind, dtype) for kind in ("and", "or", "xor") for dtype in (torch.int32, torch.uint32, torch.int64, torch.uint64)]
 
 
@@ -296,3 +300,10 @@ def bad_descriptor_kernel(out, x, offset, stride, N: tl.constexpr):
 def test_descriptors_that_the_hardware_does_not_take(offset, stride, message):
     with pytest.raises(SimulationError, match=rf"(?s)test_op_descriptors\.py:\d+.*{message}"):
         bad_descriptor_kernel[(1,)](torch.zeros(4, 16), torch.zeros(100), offset, stride, 16)
+
+
+def test_a_descriptor_larger_than_its_tensor_is_out_of_bounds():
+    """The hardware believes the descriptor's shape; the simulator knows the allocation."""
+    x = random((12, 32), torch.float32)
+    with pytest.raises(OutOfBoundsError, match=r"(?s)test_op_descriptors\.py:\d+.*descriptor load of source\["):
+        window_kernel[(1,)](torch.zeros(8, 16), TensorDescriptor(x, [20, 32], [32, 1], [8, 16]), 8, 0, 8, 16)

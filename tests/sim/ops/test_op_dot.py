@@ -1,4 +1,5 @@
 """``tl.dot`` in every precision and dtype, batched, with accumulators; ``tl.dot_scaled`` in every format; each against fp64."""
+# ruff: noqa: SIM108  (kernels branch on purpose: another form compiles to another op)
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ def random(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tenso
 
 @triton.jit
 def dot_kernel(
-    out, x, y, start, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr, OUT: tl.constexpr, ACCUMULATE: tl.constexpr
+    out,
+    x,
+    y,
+    start,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    PRECISION: tl.constexpr,
+    OUT: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
 ):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(x + m[:, None] * K + k[None, :])
@@ -50,7 +60,9 @@ CASES = [
 def test_dot_of_every_dtype(dtype, out_dtype, triton_out, tolerance, accumulate):
     m, n, k = 32, 16, 64
     x, y = random((m, k), dtype, 0), random((k, n), dtype, 1)
-    start = random((m, n), torch.float32, 2).to(out_dtype) if out_dtype != torch.int32 else torch.randint(-99, 99, (m, n), dtype=torch.int32)
+    start = (
+        random((m, n), torch.float32, 2).to(out_dtype) if out_dtype != torch.int32 else torch.randint(-99, 99, (m, n), dtype=torch.int32)
+    )
     out = torch.zeros((m, n), dtype=out_dtype)
     dot_kernel[(1,)](out, x, y, start, m, n, k, "ieee", triton_out, accumulate)
     expected = x.double() @ y.double() + (start.double() if accumulate else 0)
@@ -178,7 +190,9 @@ def block_scale(shape: tuple[int, int], seed: int) -> tuple[torch.Tensor, np.nda
     return torch.from_numpy(codes), np.exp2(codes.astype(np.float64) - 127)
 
 
-@pytest.mark.parametrize(("kind_x", "kind_y"), [(a, b) for a in FORMATS for b in FORMATS if a[:2] == b[:2] or {a, b} & {"e2m1", "e4m3"} and "fp16" not in (a, b)])
+@pytest.mark.parametrize(
+    ("kind_x", "kind_y"), [(a, b) for a in FORMATS for b in FORMATS if a[:2] == b[:2] or {a, b} & {"e2m1", "e4m3"} and "fp16" not in (a, b)]
+)
 def test_scaled_dot_of_every_pair_of_formats(kind_x, kind_y):
     m, n, k = 32, 64, 128
     x, values_x = operand(kind_x, (m, k), 1, 0)

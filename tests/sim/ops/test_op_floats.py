@@ -94,7 +94,7 @@ def remainder(a, b):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_remainder_is_what_the_gpu_computes(elementwise, dtype):
-    """``a - trunc(a / b) * b`` with the quotient and the result rounded once each, as measured on an H100; ``a`` where ``b`` is infinite."""
+    """``a - trunc(a / b) * b`` with quotient and result rounded once each, as measured on an H100; ``a`` where ``b`` is infinite."""
     left, right = edge_pairs(dtype)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     quotient = torch.trunc(left.to(wide) / right.to(wide))

@@ -55,11 +55,13 @@ CASES = [
 @pytest.mark.parametrize(("kernel", "signature", "constants"), CASES, ids=lambda item: getattr(item, "__name__", ""))
 @pytest.mark.parametrize("capability", [80, 90, 100])
 def test_same_ttir_as_for_cuda(kernel, signature, constants, capability):
-    source = {name: "constexpr" for name in constants}
+    source = dict.fromkeys(constants, "constexpr")
     texts = []
     for backend in ("cuda", "sim"):
         target = GPUTarget(backend, capability, 32)
-        compiled = triton.compile(ASTSource(kernel, {**signature, **source}, {(kernel.arg_names.index(k),): v for k, v in constants.items()}), target=target)
+        compiled = triton.compile(
+            ASTSource(kernel, {**signature, **source}, {(kernel.arg_names.index(k),): v for k, v in constants.items()}), target=target
+        )
         texts.append(re.sub(r"loc\(.*|#loc.*", "", compiled.asm["ttir"]))
     assert texts[0] == texts[1]
     assert "tt.func public" in texts[0]

@@ -25,7 +25,25 @@ def wrap(value: int, dtype: torch.dtype) -> int:
 def edge_values(dtype: torch.dtype) -> list[int]:
     info = torch.iinfo(dtype)
     middle = 1 << (info.bits // 2)
-    return sorted({0, 1, 2, 3, 7, middle - 1, middle, middle + 1, info.max // 3, info.max - 1, info.max, info.min, info.min + 1, wrap(-1, dtype), wrap(-7, dtype)})
+    return sorted(
+        {
+            0,
+            1,
+            2,
+            3,
+            7,
+            middle - 1,
+            middle,
+            middle + 1,
+            info.max // 3,
+            info.max - 1,
+            info.max,
+            info.min,
+            info.min + 1,
+            wrap(-1, dtype),
+            wrap(-7, dtype),
+        }
+    )
 
 
 def tensor(values: list[int], dtype: torch.dtype) -> torch.Tensor:
@@ -186,7 +204,9 @@ def test_comparisons_follow_the_sign(elementwise, dtype, function, reference):
 
 @pytest.mark.parametrize("dtype", SIGNED + UNSIGNED, ids=str)
 def test_division_rounds_toward_zero(elementwise, dtype):
-    pairs = [(a, b) for a, b in itertools.product(edge_values(dtype), repeat=2) if b != 0 and not (a == torch.iinfo(dtype).min < 0 and b == -1)]
+    pairs = [
+        (a, b) for a, b in itertools.product(edge_values(dtype), repeat=2) if b != 0 and not (a == torch.iinfo(dtype).min < 0 and b == -1)
+    ]
     left, right = zip(*pairs, strict=True)
     quotients = [truncated_quotient(a, b) for a, b in pairs]
     remainders = [a - b * q for (a, b), q in zip(pairs, quotients, strict=True)]
@@ -339,7 +359,9 @@ def mixed_kernel(out, small, large, count, BLOCK: tl.constexpr):
     tl.store(out + count + offsets, a * 3, inside)
 
 
-@pytest.mark.parametrize(("small", "large", "result"), [(torch.int8, torch.int32, torch.int32), (torch.uint8, torch.uint32, torch.uint32)], ids=str)
+@pytest.mark.parametrize(
+    ("small", "large", "result"), [(torch.int8, torch.int32, torch.int32), (torch.uint8, torch.uint32, torch.uint32)], ids=str
+)
 def test_mixed_widths_promote_to_the_wider(small, large, result):
     values = edge_values(small)
     other = [torch.iinfo(large).max - 5] * len(values)

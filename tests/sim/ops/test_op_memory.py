@@ -104,7 +104,13 @@ def mask_kernel(out, x, mask, other, BLOCK: tl.constexpr):
 def test_masks_and_other(dtype, pattern):
     x, other = random((16,), dtype), random((16,), dtype, 1)
     position = torch.arange(16)
-    on = {"none": position < 0, "all": position >= 0, "prefix": position < 5, "middle": (position > 2) & (position < 11), "holes": position % 3 == 0}
+    on = {
+        "none": position < 0,
+        "all": position >= 0,
+        "prefix": position < 5,
+        "middle": (position > 2) & (position < 11),
+        "holes": position % 3 == 0,
+    }
     mask = on[pattern]
     out = torch.zeros(5, 16, dtype=dtype)
     mask_kernel[(1,)](out, x, mask, other, 16)

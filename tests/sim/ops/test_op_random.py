@@ -95,3 +95,28 @@ def test_normal_numbers_are_box_muller(seed):
 def test_rounds_of_the_reference():
     """Known answer of the Philox paper's own test vectors: counter and key zero."""
     assert [hex(part[0]) for part in philox(0, np.zeros(1, np.int64))] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
+
+
+def philox64(seed: int, offset: int, rounds: int = 10) -> int:
+    """The first word of Philox 4x64, in Python's unlimited integers."""
+    mask = 2**64 - 1
+    counter, key = [offset, 0, 0, 0], [seed & mask, 0]
+    for _ in range(rounds):
+        product_a, product_b = counter[2] * 0xCA5A826395121157, counter[0] * 0xD2E7470EE14C6C93
+        counter = [product_a >> 64 ^ counter[1] ^ key[0], product_a & mask, product_b >> 64 ^ counter[3] ^ key[1], product_b & mask]
+        key = [(key[0] + 0x9E3779B97F4A7C15) & mask, (key[1] + 0xBB67AE8584CAA73B) & mask]
+    return counter[0]
+
+
+@triton.jit
+def wide_integers_kernel(out, seed, N: tl.constexpr):
+    counter = tl.arange(0, N).to(tl.uint64) * 0x1000000001
+    zero = counter * 0
+    first, _, _, _ = tl.philox(seed, counter, zero, zero, zero)
+    tl.store(out + tl.arange(0, N), first.to(tl.int64, bitcast=True))
+
+
+def test_64_bit_counters_use_philox_4x64():
+    out = torch.zeros(16, dtype=torch.int64)
+    wide_integers_kernel[(1,)](out, 2**40 + 5, 16)
+    assert [value & (2**64 - 1) for value in out.tolist()] == [philox64(2**40 + 5, index * 0x1000000001) for index in range(16)]

@@ -1,4 +1,5 @@
 """Reductions and scans, with Triton's own and with custom combine functions, over every axis; ties and NaN; histograms."""
+# ruff: noqa: SIM108  (kernels branch on purpose: another form compiles to another op)
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
+from triton_dist.errors import OutOfBoundsError, UnsupportedOperationError
+
 DTYPES = [torch.int8, torch.uint16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
@@ -18,7 +20,9 @@ def random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.T
 
 
 @triton.jit
-def permute_kernel(out, x, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr):
+def permute_kernel(
+    out, x, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr
+):
     tile = tl.load(x + tl.arange(0, A * B * C)).reshape(A, B, C)
     moved = tl.permute(tile, FIRST, SECOND, THIRD)
     tl.store(out + tl.arange(0, A * B * C), tl.reshape(moved, (A * B * C,)))
@@ -109,7 +113,9 @@ def sort_kernel(out, x, M: tl.constexpr, N: tl.constexpr, DESCENDING: tl.constex
 
 
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int16, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.bfloat16], ids=str
+)
 def test_sort_and_topk(dtype, descending):
     x = random((4, 32), dtype)
     if dtype.is_floating_point:
@@ -152,7 +158,7 @@ def three_way(a, b):
 def three_way_by_returns(a, b):
     if a < b:
         return -1
-    elif a == b:
+    if a == b:
         return 0
     return 1
 
@@ -248,3 +254,33 @@ def test_swizzle_visits_every_tile_once():
     swizzle_kernel[(35,)](out, 5, 7, 3)
     assert sorted(out.tolist()) == list(range(35))
     assert out[:6].tolist() == [0, 7, 14, 1, 8, 15]
+
+
+@pytest.mark.parametrize("bad", [4, -1, 1000])
+def test_gather_outside_of_the_tile_is_a_named_error(bad):
+    index = torch.zeros((16, 8), dtype=torch.int32)
+    index[3, 5] = bad
+    with pytest.raises(OutOfBoundsError, match=rf"(?s)test_op_shapes\.py:\d+.*index {bad}, but the tile has 4 elements along axis 0"):
+        gather_kernel[(1,)](torch.zeros(16, 8), torch.zeros(4, 8), index, 0, 4, 8, 16, 8)
+
+
+@triton.jit
+def wait_for(a, b):
+    while a + b != 0:
+        pass
+    return a
+
+
+@triton.jit
+def waiting_map_kernel(out, x, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    value = tl.load(x + offsets)
+    tl.store(out + offsets, tl.map_elementwise(wait_for, value, value))
+
+
+def test_an_endless_loop_over_elements_is_an_error():
+    x = torch.tensor([0, 0, 1, 0], dtype=torch.int32)
+    try:
+        waiting_map_kernel[(1,)](torch.zeros_like(x), x, 4)
+    except UnsupportedOperationError as error:
+        assert "waits for memory" in str(error)

@@ -8,7 +8,6 @@ from ...errors import SimulationError
 from ..memory import Allocation, window
 from .arith import maximum_number, minimum_number, unsigned
 
-
 ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
 """Kinds of ``tt.descriptor_reduce``, numbered as in the IR."""
 

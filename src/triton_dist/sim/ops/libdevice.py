@@ -243,7 +243,8 @@ _FLOAT: tuple[Row, ...] = (
 
 _MOVES_BITS = frozenset({"int_as_float", "uint_as_float", "float_as_int", "float_as_uint", "copysignf", "fdimf", "nextafterf", "erfinvf"})
 _READS_SUBNORMALS = _MOVES_BITS | {"logf", "log2f", "log10f", "powf", "fast_powf", "tgammaf", "y0f", "y1f", "ynf"}
-_RETURNS_SUBNORMALS = _MOVES_BITS | {"expf", "exp10f", "fmodf", "remainderf", "rhypotf", "rnorm3df", "rnorm4df", "j1f", "jnf", "ldexpf", "scalbnf"}
+_EXACT_OR_SCALED = {"expf", "exp10f", "fmodf", "remainderf", "rhypotf", "rnorm3df", "rnorm4df", "j1f", "jnf", "ldexpf", "scalbnf"}
+_RETURNS_SUBNORMALS = _MOVES_BITS | _EXACT_OR_SCALED
 
 # The float functions that also exist as __nv_fast_<name>f.
 _FAST = ("sin", "cos", "tan", "exp", "exp10", "log", "log2", "log10", "pow")

@@ -172,7 +172,8 @@ def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin:
 def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None, borrow: bool = False):
     """``tt.load`` of a tile.
 
-    masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi) for ``lo <= vector < hi``. Masked elements read ``other``, or 0 where it is None.
+    masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi) for ``lo <= vector < hi``. Masked elements read
+    ``other``, or 0 where it is None.
     borrow: whether the result may be a view of memory, because it is used up before memory can change.
     Returns an array that broadcasts to ``shape``.
     """

@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 
+from ...errors import OutOfBoundsError, UnsupportedOperationError
+from .arith import unsigned
 
 UFUNCS: dict[str, np.ufunc] = {
     "arith.addf": np.add,
@@ -134,7 +136,10 @@ def concatenate(a, b, shape_a: tuple[int, ...], shape_b: tuple[int, ...]):
 
 
 def gather(x, index, shape: tuple[int, ...], index_shape: tuple[int, ...], axis: int):
-    """``tt.gather``: pick along ``axis``."""
+    """``tt.gather``: pick along ``axis``. Raises OutOfBoundsError."""
+    if np.any(unsigned(index) >= shape[axis]):
+        bad = np.asarray(index)[unsigned(np.asarray(index)) >= shape[axis]].flat[0]
+        raise OutOfBoundsError(f"tl.gather with the index {bad}, but the tile has {shape[axis]} elements along axis {axis}")
     return np.take_along_axis(np.broadcast_to(x, shape), np.broadcast_to(index, index_shape).astype(np.int64), axis)
 
 

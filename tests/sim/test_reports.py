@@ -1,0 +1,130 @@
+"""What the machine says when nothing can move: who waits, where, for which word, and who wrote it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist import errors
+
+THIS_FILE = re.escape(__file__)
+
+
+def line_of(text: str) -> int:
+    """Number of the first line of this file that contains ``text``."""
+    with open(__file__, encoding="utf-8") as file:
+        return next(number for number, line in enumerate(file, 1) if text in line)
+
+
+@triton.jit
+def set_kernel(flags):
+    tl.atomic_xchg(flags, 1, sem="release")
+
+
+@triton_dist.jit
+def wrong_word_kernel(signals):
+    if dl.rank() == 0:
+        dl.notify(signals + 1, 1, signal=5, sig_op="set", comm_scope="intra_node")  # the wrong word
+    else:
+        dl.wait(signals + 3, 1, "sys", "acquire", waitValue=5)  # the waiting line
+
+
+def test_the_report_names_rank_line_word_and_writer():
+    def run():
+        my_signals = triton_dist.symm_zeros((8,), torch.int32)
+        wrong_word_kernel[(1,)](my_signals)
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.DeadlockError) as caught:
+        triton_dist.simulate(run, 2)
+    text = str(caught.value)
+    waiting, writing = line_of("# the waiting line"), line_of("# the wrong word")
+    assert re.search(
+        rf"rank 1, program \(0, 0, 0\) of wrong_word_kernel at {THIS_FILE}:{waiting} waits for my_signals\[3\] of rank 1 == 5; it is 0",
+        text,
+    )
+    assert re.search(rf"my_signals\[1\] = 5 by rank 0, program \(0, 0, 0\) of wrong_word_kernel at {THIS_FILE}:{writing}", text)
+    assert "rank 1, host: synchronize()" in text
+
+
+@triton_dist.jit
+def overshoot_kernel(signals):
+    dl.notify(signals, 0, signal=2, sig_op="add", comm_scope="intra_node")
+    dl.wait(signals, 1, "sys", "acquire", waitValue=1)
+
+
+def test_an_equality_wait_that_was_overtaken_shows_the_last_writer():
+    def run():
+        signals = triton_dist.symm_zeros((1,), torch.int64)
+        overshoot_kernel[(1,)](signals)
+
+    with pytest.raises(errors.DeadlockError, match=r"== 1; it is 2, last written by rank 0, program \(0, 0, 0\) of overshoot_kernel"):
+        triton_dist.simulate(run, 1)
+
+
+@triton.jit
+def spin_kernel(flag):
+    while tl.load(flag, volatile=True) != 1:
+        pass
+
+
+@triton.jit
+def lock_kernel(lock, counter):
+    while tl.atomic_cas(lock, 0, 1) != 0:
+        pass
+    tl.store(counter, tl.load(counter) + 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def counting_spin_kernel(flag, out):
+    polls = 0
+    while tl.load(flag, volatile=True) != 1:
+        polls += 1
+    tl.store(out, polls)
+
+
+def test_a_spin_loop_ends_when_memory_changes():
+    def run():
+        flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        side = triton_dist.Stream()
+        with triton_dist.stream(side):
+            spin_kernel[(2,)](flag)
+            counting_spin_kernel[(1,)](flag, out)
+        set_kernel[(1,)](flag)
+        triton_dist.synchronize()
+        return flag.item()
+
+    assert triton_dist.simulate(run, 1) == [1]
+
+
+def test_a_spin_lock_counts_right_on_every_schedule():
+    def run():
+        lock, counter = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        lock_kernel[(40,)](lock, counter)
+        return counter.item()
+
+    assert [triton_dist.simulate(run, 1, seed=seed)[0] for seed in range(4)] == [40] * 4
+
+
+def test_a_spin_loop_that_nobody_ends_is_a_deadlock():
+    def run():
+        spin_kernel[(3,)](torch.zeros(1, dtype=torch.int32))
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.DeadlockError, match="3 programs .* of spin_kernel at .* spins in a loop that sees no change"):
+        triton_dist.simulate(run, 1)
+
+
+def test_a_loop_that_only_counts_is_a_livelock(monkeypatch):
+    monkeypatch.setattr("triton_dist.sim.machine._LIVELOCK_STEPS", 5000)
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(errors.DeadlockError, match="livelock"):
+        counting_spin_kernel[(1,)](flag, out)
