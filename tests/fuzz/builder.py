@@ -174,4 +174,5 @@ def to_tile(data: np.ndarray, dtype: str) -> Tile:
     """Buffer content as the reference holds it."""
     if dtype == "int1":
         return Tile(dtype, data.astype(bool))
-    return Tile(dtype, data.astype(np.float64) if is_float(dtype) else data.astype(object))
+    with np.errstate(invalid="ignore"):
+        return Tile(dtype, data.astype(np.float64) if is_float(dtype) else data.astype(object))

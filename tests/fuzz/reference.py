@@ -222,7 +222,8 @@ def nearest(value: Fraction, dtype: str) -> float:
         except OverflowError:
             return math.inf if value > 0 else -math.inf
     exponent = max(math.frexp(float(value))[1] - 24, -149)
-    return float(rounded(np.array(math.ldexp(round(value / Fraction(2) ** exponent), exponent)), dtype))
+    magnitude = rounded(np.array(math.ldexp(round(abs(value) / Fraction(2) ** exponent), exponent)), dtype)
+    return math.copysign(float(magnitude), value)
 
 
 def convert(a: Tile, dtype: str) -> Tile:

@@ -204,15 +204,16 @@ class Memory:
         return allocation
 
     def _out_of_bounds(self, lo: int, hi: int, itemsize: int, what: str, origin: Allocation | None) -> SimulationError:
-        if origin is None:
-            freed = self._freed_piece(lo)
+        if origin is None or origin.freed:
+            freed = origin or self._freed_piece(lo)
             if freed is not None:
                 return UseAfterFreeError(f"{what} of {freed.label(lo)}, which was freed before; keep it alive until the kernel has run")
+            if lo < 1 << 16:
+                return OutOfBoundsError(f"{what} through a NULL pointer; nothing was allocated where it comes from")
         near = origin or self._nearest(lo)
         bad = lo if near is None or not near.lo <= lo < near.hi else max(near.hi, lo)
         if near is None or not (near.lo - (1 << 32) < bad < near.hi + (1 << 32)):
-            pointer = "a NULL pointer" if lo < 1 << 16 else f"address {lo:#x}"
-            return OutOfBoundsError(f"{what} through {pointer}, which is in no tensor that the simulator knows")
+            return OutOfBoundsError(f"{what} through address {lo:#x}, which is in no tensor that the simulator knows")
         size = (near.hi - near.lo) // near.itemsize
         side = "past the end" if bad >= near.hi else "before the start"
         bytes_off = hi - near.hi if bad >= near.hi else near.lo - lo

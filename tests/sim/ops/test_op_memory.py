@@ -275,3 +275,21 @@ def test_offsets_wrap_around_in_their_own_width():
     out = torch.zeros(8, dtype=torch.int32)
     wrapping_offsets_kernel[(1,)](out, x, 8)
     assert torch.equal(out, x[:8])
+
+
+@triton.jit
+def wrapping_sum_kernel(out, x, first, second, M: tl.constexpr, N: tl.constexpr):
+    row, column = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    offsets = (first + row * N) + (second + column)
+    place = row * N + column
+    tl.store(out + place, tl.load(x + 8 + offsets))
+    tl.store(x + 8 + offsets, place)
+
+
+def test_a_sum_of_offsets_wraps_around_as_a_whole():
+    """The terms are too large for 32 bits, their wrapped sum is a small index: -8 and up."""
+    x = random((32,), torch.int32)
+    before, out = x.clone(), torch.zeros(32, dtype=torch.int32)
+    wrapping_sum_kernel[(1,)](out, x, 2**31 - 4, 2**31 - 4, 4, 8)
+    assert torch.equal(out, before)
+    assert torch.equal(x, torch.arange(32).int())

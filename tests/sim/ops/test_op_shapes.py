@@ -265,22 +265,35 @@ def test_gather_outside_of_the_tile_is_a_named_error(bad):
 
 
 @triton.jit
-def wait_for(a, b):
-    while a + b != 0:
-        pass
-    return a
+def clear_bits(a, b):
+    """Never ends where ``a & b`` is ``a``."""
+    while a > 0:
+        a = a & b
+        b = b >> 1 << 1
+    return a + b
 
 
 @triton.jit
-def waiting_map_kernel(out, x, BLOCK: tl.constexpr):
+def load_one(pointer):
+    return tl.load(pointer) + 1
+
+
+@triton.jit
+def special_map_kernel(out, x, y, LOAD: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
-    value = tl.load(x + offsets)
-    tl.store(out + offsets, tl.map_elementwise(wait_for, value, value))
+    if LOAD:
+        result = tl.map_elementwise(load_one, x + offsets)
+    else:
+        result = tl.map_elementwise(clear_bits, tl.load(x + offsets), tl.load(y + offsets))
+    tl.store(out + offsets, result)
 
 
-def test_an_endless_loop_over_elements_is_an_error():
-    x = torch.tensor([0, 0, 1, 0], dtype=torch.int32)
-    try:
-        waiting_map_kernel[(1,)](torch.zeros_like(x), x, 4)
-    except UnsupportedOperationError as error:
-        assert "waits for memory" in str(error)
+def test_a_mapped_function_may_load_but_not_loop_for_ever():
+    x, y = torch.tensor([1, 2, 0, 4], dtype=torch.int32), torch.tensor([0, 1, 5, 3], dtype=torch.int32)
+    out = torch.zeros(4, dtype=torch.int32)
+    special_map_kernel[(1,)](out, x, y, True, 4)
+    assert out.tolist() == [2, 3, 1, 5]
+    special_map_kernel[(1,)](out, x, y, False, 4)
+    assert out.tolist() == [0, 0, 5, 2]
+    with pytest.raises(UnsupportedOperationError, match="waits for memory"):
+        special_map_kernel[(1,)](out, x * 0 + 2, y * 0 + 2, False, 4)

@@ -66,7 +66,7 @@ def _run(generator: Generator) -> tuple:
         except StopIteration as end:
             return end.value
         if request is not None:
-            raise UnsupportedOperationError("a function that is mapped over elements or combines them waits for memory; wait outside of it")
+            raise UnsupportedOperationError("a function that maps or combines elements loops for ever, or waits for memory; wait outside of it")
 
 
 def reduce_tree(combine: Callable, inputs: list, shape: tuple[int, ...], axis: int) -> tuple:
@@ -111,12 +111,12 @@ def reshape(x, shape_in: tuple[int, ...], shape_out: tuple[int, ...]):
 
 def expand_dims(x, axis: int):
     """Insert a dimension; a value that is the same everywhere stays as it is."""
-    return np.expand_dims(x, axis) if isinstance(x, np.ndarray) else x
+    return np.expand_dims(x, axis) if getattr(x, "ndim", 0) else x
 
 
 def transpose(x, order: list[int]):
     """Permute dimensions; a value that is the same everywhere stays as it is."""
-    return x.transpose(order) if isinstance(x, np.ndarray) else x
+    return x.transpose(order) if getattr(x, "ndim", 0) else x
 
 
 def join(a, b, shape: tuple[int, ...]):
