@@ -39,10 +39,8 @@ SHAPED = {
 def test_a_tile_that_is_the_same_everywhere_has_a_shape(uniform, shaped):
     """A load that is masked off everywhere gives one number for the tile; ops on it must not lose that it stands for a whole tile."""
     text, shape = SHAPED[shaped]
-    places = " + ".join(
-        f"tl.arange(0, {size})[{', '.join(':' if axis == other else 'None' for other in range(len(shape)))}] * {torch.empty(shape).stride(axis)}"
-        for axis, size in enumerate(shape)
-    )
+    axes = ["[" + ", ".join(":" if axis == other else "None" for other in range(len(shape))) + "]" for axis in range(len(shape))]
+    places = " + ".join(f"tl.arange(0, {size}){axes[axis]} * {torch.empty(shape).stride(axis)}" for axis, size in enumerate(shape))
     source = f"""@triton.jit
 def kernel(x_ptr, out):
     off = (tl.arange(0, 4)[:, None] < 0) & (tl.arange(0, 8)[None, :] >= 0)
@@ -58,3 +56,31 @@ def kernel(x_ptr, out):
         load_module(HEADER + source).kernel[(1,)](torch.zeros(32, dtype=torch.int32), out)
     wrapped = (expected + 2**31) % 2**32 - 2**31  # sums are of 32 bits
     assert torch.equal(out, wrapped)
+
+
+SIGNALING = {torch.float16: 0x7C01, torch.bfloat16: 0x7F81, torch.float32: 0x7F800001, torch.float64: 0x7FF0000000000001}
+
+
+@pytest.mark.parametrize("dtype", SIGNALING, ids=str)
+@pytest.mark.parametrize("count", [4, 16, 128])
+def test_a_signaling_nan_is_no_number_for_max_and_min(dtype, count):
+    """Only NaN payloads from random bits are signaling; numpy then gives NaN, or forgets what came before."""
+    word = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    x = -torch.arange(count, dtype=dtype)
+    x.view(word)[count // 2] = SIGNALING[dtype]
+    y = torch.ones(count, dtype=dtype)
+    source = f"""@triton.jit
+def kernel(x_ptr, y_ptr, out, most):
+    i = tl.arange(0, {count})
+    x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
+    tl.store(out + i, tl.minimum(x, y))
+    tl.store(most, tl.min(x, 0))
+    tl.store(most + 1, tl.max(x, 0))
+"""
+    out, most = torch.zeros(count, dtype=dtype), torch.zeros(2, dtype=dtype)
+    with simulated():
+        load_module(HEADER + source).kernel[(1,)](x, y, out, most)
+    expected = -torch.arange(count, dtype=dtype)
+    expected[count // 2] = 1
+    assert torch.equal(out, expected)
+    assert most.tolist() == [1 - count, 0]

@@ -172,8 +172,10 @@ def _single_op(block: Block) -> str | None:
     return operation.name if whole and set(operation.operands) == arguments else None
 
 
-_ON_ARRAYS = ("arith.", "math.", "scf.if", "scf.yield", "tt.bitcast", "tt.fp_to_fp", "tt.clampf", "tt.mulhiui", "tt.precise_", "tt.approx_")
-_ON_ARRAYS += ("tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return", "tt.extern_elementwise", "ub.poison")
+_ON_ARRAYS = (
+    *("arith.", "math.", "scf.if", "scf.yield", "tt.bitcast", "tt.fp_to_fp", "tt.clampf", "tt.mulhiui", "tt.precise_", "tt.approx_"),
+    *("tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return", "tt.extern_elementwise", "ub.poison"),
+)
 """Ops, or their first letters, that mean the same for an array of scalars as for each of them."""
 
 

@@ -153,14 +153,24 @@ def _fix_zeros(result, a, b, largest: bool):
     return result
 
 
+def quiet(x):
+    """The same numbers with quiet NaNs: numpy's ``fmax`` and ``fmin`` take a signaling one for the result, the GPU as missing."""
+    return x * x.dtype.type(1)
+
+
+def _extremum_number(ufunc, a, b):
+    result = ufunc(a, b)
+    return ufunc(quiet(a), quiet(b)) if np.isnan(result).any() else result
+
+
 def maximum_number(a, b):
     """The larger; a NaN counts only if both are."""
-    return _fix_zeros(np.fmax(a, b), a, b, True)
+    return _fix_zeros(_extremum_number(np.fmax, a, b), a, b, True)
 
 
 def minimum_number(a, b):
     """The smaller; a NaN counts only if both are."""
-    return _fix_zeros(np.fmin(a, b), a, b, False)
+    return _fix_zeros(_extremum_number(np.fmin, a, b), a, b, False)
 
 
 def maximum(a, b):

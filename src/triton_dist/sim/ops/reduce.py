@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from ...errors import OutOfBoundsError, UnsupportedOperationError
-from .arith import unsigned
+from .arith import quiet, unsigned
 
 UFUNCS: dict[str, np.ufunc] = {
     "arith.addf": np.add,
@@ -34,7 +34,8 @@ def reduce_ufunc(ufunc: np.ufunc, x, shape: tuple[int, ...], axis: int):
     if ufunc is np.add and dtype.kind == "f" and dtype.itemsize >= 4 or dtype.kind in "ib":
         return ufunc.reduce(x, axis=axis, dtype=dtype)
     if ufunc in (np.fmax, np.fmin, np.maximum, np.minimum):
-        result = ufunc.reduce(x.astype(np.float32), axis=axis).astype(dtype) if dtype.itemsize < 4 else ufunc.reduce(x, axis=axis)
+        wide = x.astype(np.float32) if dtype.itemsize < 4 else x
+        result = ufunc.reduce(quiet(wide) if ufunc in (np.fmax, np.fmin) else wide, axis=axis).astype(dtype, copy=False)
         return _order_zeros(result, x, axis, ufunc in (np.fmax, np.maximum)) if (result == 0).any() else result
     return reduce_tree(lambda a, b: (ufunc(a, b),), [x], shape, axis)[0]
 
@@ -66,7 +67,7 @@ def _run(generator: Generator) -> tuple:
         except StopIteration as end:
             return end.value
         if request is not None:
-            raise UnsupportedOperationError("a function that maps or combines elements loops for ever, or waits for memory; wait outside of it")
+            raise UnsupportedOperationError("a function that maps or combines elements loops for ever or waits for memory; do it outside")
 
 
 def reduce_tree(combine: Callable, inputs: list, shape: tuple[int, ...], axis: int) -> tuple:
