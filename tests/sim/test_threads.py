@@ -245,3 +245,145 @@ def test_uniform_loop_inside_a_varying_one():
     out = torch.zeros(128, dtype=torch.int32)
     nested_loop_kernel[(1,)](out, 4)
     assert out.tolist() == [sum(inner + outer for outer in range(index % 3) for inner in range(4)) for index in range(128)]
+
+
+@triton_dist.jit
+def wait_by_thread_kernel(flags, out):
+    """Each thread waits for a word of its own, by the block's ``wait``."""
+    dl.wait(flags + tid(0) % 4, 1, "sys", "acquire", waitValue=1)
+    tl.store(out, 1)
+
+
+@triton.jit
+def set_words_kernel(flags):
+    tl.atomic_xchg(flags + tl.program_id(0), 1, sem="release")
+
+
+def test_a_wait_whose_words_differ_from_thread_to_thread():
+    def run():
+        flags, out = triton_dist.symm_zeros((4,), torch.int32), torch.zeros(1, dtype=torch.int32)
+        with triton_dist.stream(triton_dist.Stream()):
+            wait_by_thread_kernel[(1,)](flags, out)
+        set_words_kernel[(4,)](flags)
+        triton_dist.synchronize()
+        return out.item()
+
+    assert triton_dist.simulate(run, 2) == [1, 1]
+
+
+@triton_dist.jit
+def wait_in_branch_kernel(flags, out):
+    """Thread 0 waits for what thread 40 sets."""
+    if tid(0) == 0:
+        dl.wait(flags, 1, "gpu", "acquire")
+        st(out, 3, "gpu", "relaxed")
+    elif tid(0) == 40:
+        st(flags, 1, "gpu", "release")
+
+
+def test_a_wait_under_a_varying_condition_is_named():
+    """The wait itself is fulfilled by the other branch, but it is a call of the whole block and ends in its barrier."""
+    flags, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(errors.SimulationError, match="block barrier is reached by 1 of 128 threads"):
+        wait_in_branch_kernel[(1,)](flags, out)
+
+
+@triton_dist.jit
+def hang_in_branch_kernel(flags):
+    if tid(0) == 0:
+        dl.wait(flags, 1, "gpu", "acquire", waitValue=5)  # the line that hangs
+    else:
+        st(flags, 1, "gpu", "release")
+
+
+def test_a_wait_under_a_varying_condition_that_never_ends_is_named_with_its_line():
+    with open(__file__, encoding="utf-8") as file:
+        line = next(number for number, text in enumerate(file, 1) if "# the line that hangs" in text)
+    with pytest.raises(errors.DeadlockError, match=rf"test_threads.py:{line} waits for flags\[0\] == 5; it is 1, last written by rank 0"):
+        hang_in_branch_kernel[(1,)](torch.zeros(1, dtype=torch.int32))
+
+
+@triton_dist.jit
+def load_by_thread_kernel(source, out, count):
+    """A scalar load of stock Triton is done by each thread; a masked one gives 0."""
+    index = tid(0)
+    st(out + index, tl.load(source + index, mask=index < count), "gpu", "relaxed")
+
+
+def test_stock_loads_with_varying_pointers():
+    source, out = torch.arange(1, 129, dtype=torch.int32), torch.full((128,), -1, dtype=torch.int32)
+    load_by_thread_kernel[(1,)](source, out, 100)
+    assert out.tolist() == [index + 1 if index < 100 else 0 for index in range(128)]
+
+
+@triton_dist.jit
+def else_only_kernel(out):
+    if tid(0) >= 0:
+        st(out + tid(0), 1, "gpu", "relaxed")
+    else:
+        st(out, 99, "gpu", "relaxed")
+    if tid(0) < 0:
+        st(out, 98, "gpu", "relaxed")
+    else:
+        st(out + tid(0), 2, "gpu", "relaxed")
+
+
+def test_a_varying_condition_that_all_threads_agree_on():
+    out = torch.zeros(128, dtype=torch.int32)
+    else_only_kernel[(1,)](out)
+    assert out.tolist() == [2] * 128
+
+
+@triton_dist.jit
+def zero_step_kernel(out, step):
+    for index in range(tid(0), 10, step):
+        st(out, index, "gpu", "relaxed")
+
+
+def test_a_varying_range_with_a_step_of_zero_is_named():
+    with pytest.raises(errors.DeviceAssertionError, match="step of a range"):
+        zero_step_kernel[(1,)](torch.zeros(1, dtype=torch.int32), 0)
+
+
+@triton_dist.jit
+def tile_in_branch_kernel(out):
+    if tid(0) == 0:
+        tl.store(out + tl.arange(0, 16), tl.zeros((16,), tl.int32))
+
+
+@triton_dist.jit
+def atomic_in_branch_kernel(out):
+    if tid(0) == 0:
+        tl.atomic_add(out, 1)
+
+
+@triton_dist.jit
+def varying_return_kernel(out):
+    if tid(0) == 0:
+        return
+    st(out, 1, "gpu", "relaxed")
+
+
+@triton.jit(noinline=True)
+def called(out, index):
+    st(out + index, 1, "gpu", "relaxed")
+
+
+@triton_dist.jit
+def varying_call_kernel(out):
+    called(out, tid(0))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (tile_in_branch_kernel, "only some threads"),
+        (atomic_in_branch_kernel, "only some threads"),
+        (varying_return_kernel, "only some threads take"),
+        (varying_call_kernel, "drop noinline"),
+    ],
+)
+def test_what_all_threads_have_to_do_is_refused_in_a_branch(kernel, message):
+    with pytest.raises(errors.UnsupportedOperationError, match=message) as caught:
+        kernel[(1,)](torch.zeros(128, dtype=torch.int32))
+    assert "test_threads.py:" in str(caught.value)

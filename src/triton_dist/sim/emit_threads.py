@@ -73,11 +73,14 @@ def _wait(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, 
     compare = parameters["cmp"]
     if emitter.mask is not None or emitter.is_tensor(operation):
         arguments = f"{emitter.array(pointer)}, {emitter.array(count)}, {emitter.array(expected)}, {compare!r}, {dtype}, {emitter.mask}"
+        arguments += f", {emitter.location_number()}"
         emitter.line(f"yield from primitives.wait_each(C, {arguments})")
         emitter.alias(operation.results[0], "0")
         return
     size = operation.operand_types[2].dtype.itemsize
-    arguments = f"{emitter.value(pointer)}, {emitter.value(count)}, {emitter.value(expected)}, {compare!r}, {size}"
+    arguments = (
+        f"{emitter.value(pointer)}, {emitter.value(count)}, {emitter.value(expected)}, {compare!r}, {size}, {emitter.location_number()}"
+    )
     emitter.assign(operation, f"yield from primitives.wait(C, {arguments})")
 
 

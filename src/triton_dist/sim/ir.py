@@ -158,7 +158,8 @@ class _Locations:
             if rest.startswith("("):
                 return self.resolve(rest[1:-1])
             numbers = re.match(r":(\d+)", rest)
-            return Location(text[1:end], int(numbers[1])) if numbers else UNKNOWN
+            # An op without a location gets its place in the temporary file that the module was read from.
+            return Location(text[1:end], int(numbers[1])) if numbers and not text[1:end].endswith(".ttir") else UNKNOWN
         if text.startswith("fused"):
             for item in split_top_level(text[text.index("[") + 1 : text.rindex("]")]):
                 place = self.resolve(item)

@@ -31,7 +31,7 @@ def _waiting_lines(machine: Machine) -> list[str]:
     for actor in sorted(machine.parked(), key=_order):
         request = actor.waiting
         name = actor.launch.kernel.name if hasattr(actor, "launch") else actor.work.describe()
-        groups[(actor.rank, name, actor.line(), request.address, request.compare, repr(request.expected))].append(actor)
+        groups[(actor.rank, name, _line(actor), request.address, request.compare, repr(request.expected))].append(actor)
     lines: list[str] = []
     for (rank, name, line, *_), actors in groups.items():
         if len(lines) >= _SHOWN:
@@ -41,6 +41,12 @@ def _waiting_lines(machine: Machine) -> list[str]:
             f"  rank {rank}, {_programs(actors)}{name}{f' at {line}' if line else ''} {describe_wait(machine.memory, actors[0].waiting)}"
         )
     return lines
+
+
+def _line(actor) -> str:
+    """The line of a wait; under a condition that differs from thread to thread it is not where the program itself stands."""
+    location = actor.waiting.location
+    return str(actor.launch.kernel.location(location)) if location >= 0 else actor.line()
 
 
 def _order(actor) -> tuple:

@@ -34,10 +34,11 @@ def _distance(seen: int, expected: int, bits: int) -> int:
 class WaitRequest:
     """Park until the word at ``address`` is written. The program tests the condition again when it is woken.
 
-    compare, expected: the condition, for reports. itemsize: bytes of the word.
+    compare, expected: the condition, for reports. itemsize: bytes of the word. location: number of the source line in the kernel, or -1.
     """
 
     address: int
     itemsize: int
     compare: str
     expected: int
+    location: int = -1

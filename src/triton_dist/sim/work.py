@@ -120,22 +120,6 @@ class Copy(Work):
                 memory.touch(self.destination + offset, self.destination + offset + size)
 
 
-class Fill(Work):
-    """Fill memory with one byte value, as ``cuMemsetD8Async`` does."""
-
-    def __init__(self, address: int, size: int, value: int, label: str = "fill") -> None:
-        super().__init__(f"{label} of {size} bytes")
-        self.address, self.size, self.value = address, size, value
-
-    def execute(self, task: Task) -> Steps:
-        yield
-        if self.size:
-            task.memory.check(self.address, self.address + self.size, 1, "fill")
-            ctypes.memset(self.address, self.value, self.size)
-            task.memory.version += 1
-            task.memory.touch(self.address, self.address + self.size)
-
-
 class WriteValue(Work):
     """Set a signal word from the host in stream order: everything before it in the stream is visible to who sees it.
 

@@ -22,7 +22,15 @@ class Descriptor:
     __slots__ = ("base", "shape", "strides", "block", "dtype", "nan", "origin", "unsigned")
 
     def __init__(
-        self, base: int, shape, strides, block: tuple[int, ...], dtype: np.dtype, nan: bool, origin: Allocation | None, is_unsigned: bool = False
+        self,
+        base: int,
+        shape,
+        strides,
+        block: tuple[int, ...],
+        dtype: np.dtype,
+        nan: bool,
+        origin: Allocation | None,
+        is_unsigned: bool = False,
     ) -> None:
         self.base = int(base)
         self.shape = tuple(int(size) for size in shape)
@@ -38,7 +46,9 @@ class Descriptor:
             raise SimulationError(f"tensor descriptor: the last stride is {self.strides[-1]}, it has to be 1; make the tensor contiguous")
         for stride in self.strides[:-1]:
             if stride * dtype.itemsize % 16:
-                raise SimulationError(f"tensor descriptor: a stride of {stride * dtype.itemsize} bytes is not a multiple of 16; pad the rows")
+                raise SimulationError(
+                    f"tensor descriptor: a stride of {stride * dtype.itemsize} bytes is not a multiple of 16; pad the rows"
+                )
 
     def fill(self):
         return self.dtype.type(np.nan if self.nan and self.dtype.kind not in "iub" else 0)

@@ -220,9 +220,7 @@ def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[
         if ranges is not _GENERAL:
             address, lo, hi, counts, strides = _box(context, pointers, ranges, dtype, "store", origin)
             if isinstance(value, np.ndarray) and value.ndim:
-                place = tuple(
-                    slice(*ranges[axis]) if axis in ranges and size > 1 else slice(None) for axis, size in enumerate(value.shape)
-                )
+                place = tuple(slice(*ranges[axis]) if axis in ranges and size > 1 else slice(None) for axis, size in enumerate(value.shape))
                 value = value[place]
                 axes = pointers.layout.axes
                 counts = [value.shape[axis] if axis not in axes else count for axis, count in enumerate(counts)]

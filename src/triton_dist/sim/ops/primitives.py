@@ -35,7 +35,9 @@ def _shift_to(context, address: int, rank: int, what: str) -> int:
 def check_peer(context, rank: int, what: str) -> None:
     """Raise UnreachablePeerError unless ``rank`` exists and has a direct pointer from this rank."""
     if not 0 <= rank < context.world_size:
-        raise UnreachablePeerError(f"{what}: there is no rank {rank} in a world of {context.world_size}; ranks go from 0 to {context.world_size - 1}")
+        raise UnreachablePeerError(
+            f"{what}: there is no rank {rank} in a world of {context.world_size}; ranks go from 0 to {context.world_size - 1}"
+        )
     machine = context.machine
     if machine.node_of(rank) != machine.node_of(context.rank):
         raise UnreachablePeerError(
@@ -76,7 +78,7 @@ def symm_at_each(context, addresses, ranks, mask) -> np.ndarray:
 # ---------------------------------------------------------------------- signals of a whole block
 
 
-def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int) -> Steps:
+def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
     view, holds, bits = WORDS[itemsize], COMPARISONS[compare], 8 * itemsize
     for number in range(count):
@@ -85,7 +87,7 @@ def wait(context, address: int, count: int, expected: int, compare: str, itemsiz
         index = element_index(word, itemsize)
         if not holds(view[index], expected, bits):
             begin = context.clock
-            request = WaitRequest(word, itemsize, compare, expected)
+            request = WaitRequest(word, itemsize, compare, expected, location)
             while True:
                 yield request
                 if holds(view[index], expected, bits):
@@ -231,14 +233,14 @@ def atomic_cas_each(context, addresses, expected, values, dtype: np.dtype, mask,
     return result
 
 
-def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtype, mask) -> Steps:
+def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtype, mask, location: int) -> Steps:
     """A ``wait`` whose words differ from thread to thread: each active thread's condition has to hold."""
     lanes = np.flatnonzero(_active(context, mask)).tolist()
     places = _spread(context, addresses, np.dtype(np.int64))
     numbers = _spread(context, counts, np.dtype(np.int32))
     values = _spread(context, expected, dtype)
     for address, count, value in {(int(places[lane]), int(numbers[lane]), values[lane].item()) for lane in lanes}:
-        yield from wait(context, address, count, value, compare, dtype.itemsize)
+        yield from wait(context, address, count, value, compare, dtype.itemsize, location)
 
 
 # ---------------------------------------------------------------------- control flow that differs from thread to thread
@@ -260,7 +262,8 @@ def divergent_if(context, mask, condition, then_side: Callable, else_side: Calla
     running = {True: then_side(taken), False: else_side(skipped)}
     results: dict[bool, tuple] = {}
     while running:
-        requests = []
+        requests: list = []
+        version = context.memory.version
         for side in list(running):
             try:
                 requests.append(next(running[side]))
@@ -268,14 +271,15 @@ def divergent_if(context, mask, condition, then_side: Callable, else_side: Calla
                 results[side] = end.value
                 del running[side]
         if running:
-            # Parked only if every side that still runs is.
-            yield requests[0] if len(requests) == len(running) and len(requests) == 1 else _join(requests)
+            yield _join(requests, context.memory.version != version)
     return _merge(taken, results[True], results[False])
 
 
-def _join(requests: list):
-    """What both sides together yield: they spin only if both do."""
-    return SPIN if all(request is SPIN or isinstance(request, WaitRequest) for request in requests) else None
+def _join(requests: list, changed: bool):
+    """What both sides together yield: they park or spin only if neither can go on and neither has just written what the other waits for."""
+    if changed or any(request is None for request in requests):
+        return None
+    return requests[0] if len(requests) == 1 else SPIN
 
 
 def divergent_while(context, mask, values: tuple, test: Callable, body: Callable) -> Steps:
