@@ -1,7 +1,7 @@
 """What the installed package adds to ``import triton``, and ``import triton_dist`` to that.
 
-Compares fresh interpreters in turn: ``import triton`` with the entry point, the same with the entry point hidden, and ``import triton`` plus
-``import triton_dist``. Prints the median of each and the ratios.
+Compares fresh interpreters in turn: ``import triton`` with the entry point, the same with the entry point hidden, and both
+``import triton`` and ``import triton_dist``. Prints the median of each and the ratios.
 """
 
 from __future__ import annotations

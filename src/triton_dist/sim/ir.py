@@ -266,10 +266,8 @@ class _Parser:
         operand_types = [parse_type(item) for item in split_top_level(self.bracketed())]
         self.need("->")
         self.skip_white()
-        if self.text[self.at] == "(":
-            result_types = [parse_type(item) for item in split_top_level(self.bracketed())]
-        else:
-            result_types = [self.type()]
+        several = self.text[self.at] == "("
+        result_types = [parse_type(item) for item in split_top_level(self.bracketed())] if several else [self.type()]
         for key, value in attributes.items():
             if isinstance(value, str) and value.startswith("#") and value in self.aliases:
                 attributes[key] = self.aliases[value]

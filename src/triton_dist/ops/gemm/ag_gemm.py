@@ -1,13 +1,14 @@
 """All-gather + GEMM: every rank gets ``concat(a_shards) @ b`` and computes while the shards of A still arrive.
 
-Each rank pushes its rows of A to every peer, by the copy engine or by a few programs of a kernel, block of rows by block of rows, and sets
-a signal behind each block. The GEMM starts with its own rows, goes on in the order in which the others arrive, and waits once per output
-tile. It wins where the product takes about as long as the gathering or longer; for a few rows (decoding) the gathering's latency is all there
-is, and a plain all-gather followed by a matrix product is as good.
+Each rank pushes its rows of A to every peer, by the copy engine or by a few programs of a kernel, block of rows by block of
+rows, and sets a signal behind each block. The GEMM starts with its own rows, goes on in the order in which the others arrive,
+and waits once per output tile. It wins where the product takes about as long as the gathering or longer; for a few rows
+(decoding) the gathering's latency is all there is, and a plain all-gather followed by a matrix product is as good.
 
-Who writes, resets and waits for each signal: ``flags[s, b]`` of a rank is set to 1 by rank ``s`` when block ``b`` of its rows has arrived,
-waited for by every tile in these rows, and reset to 0 by the rank itself when its GEMM is done. A barrier of the team ends the call: after it
-every rank has read its rows and reset its flags, so the next call may push at once. Nothing is counted on the host.
+Who writes, resets and waits for each signal: ``flags[s, b]`` of a rank is set to 1 by rank ``s`` when block ``b`` of its rows
+has arrived, waited for by every tile in these rows, and reset to 0 by the rank itself when its GEMM is done. A barrier of the
+team ends the call: after it every rank has read its rows and reset its flags, so the next call may push at once. Nothing is
+counted on the host.
 The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
 """
 
@@ -218,7 +219,8 @@ def _check(a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, tea
         wanted = (team.size * a_shard.shape[0], b.shape[1])
         if tuple(out.shape) != wanted or out.dtype != a_shard.dtype or (out.numel() and out.stride(1) != 1):
             raise InvalidArgumentError(
-                f"ag_gemm: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; it has to be {wanted} {a_shard.dtype} with last stride 1"
+                f"ag_gemm: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; "
+                f"it has to be {wanted} {a_shard.dtype} with last stride 1"
             )
 
 

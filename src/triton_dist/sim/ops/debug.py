@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ...errors import DeviceAssertionError
@@ -17,6 +20,10 @@ def check(context, condition, message: str) -> None:
         raise DeviceAssertionError(f"{message or 'device_assert failed'}{where}")
 
 
+def _hexadecimal(digits: int) -> Callable[[Any], str]:
+    return lambda item: f"0x{int(item):0{digits}x}"
+
+
 def show(context, prefix: str, as_hex: bool, values: tuple, shapes: tuple, signed: list[int]) -> None:
     """Print values after the rank and the program; a tile prints as an array."""
     head = f"rank {context.rank} pid {context.pid}{prefix}"
@@ -28,7 +35,7 @@ def show(context, prefix: str, as_hex: bool, values: tuple, shapes: tuple, signe
             array = unsigned(array)
         if as_hex:
             bits = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-            text = np.array2string(bits, formatter={"int_kind": lambda item, width=2 * array.dtype.itemsize: f"0x{int(item):0{width}x}"})
+            text = np.array2string(bits, formatter={"int_kind": _hexadecimal(2 * array.dtype.itemsize)})
         else:
             text = np.array2string(array.astype(np.float32) if array.dtype.kind == "V" else array)
         print(f"{head}{text}")
