@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import gc
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import torch
 
 from ..errors import (
     AllocationMismatchError,
+    HeapFullError,
     InvalidArgumentError,
     NotSymmetricError,
     TritonDistError,
@@ -122,7 +124,7 @@ class SymmetricHeap:
         if name is None:
             name, self._unnamed = f"symm{self._unnamed}", self._unnamed + 1
         name = self._distinct(name)
-        block = Block(_offsets.allocate(nbytes, self.heap_size), nbytes, ranks, name)
+        block = Block(self._take_offset(nbytes), nbytes, ranks, name)
         for rank in ranks:
             ensure_mapped(rank, block.offset + OffsetAllocator.padded(nbytes))
             # New and given-back pages are zero.
@@ -135,6 +137,15 @@ class SymmetricHeap:
         ]
         bisect.insort(self._blocks, block, key=lambda item: item.offset)
         return block
+
+    def _take_offset(self, nbytes: int) -> int:
+        """An offset with room; tensors that only reference cycles still hold are collected before the heap counts as full."""
+        try:
+            return _offsets.allocate(nbytes, self.heap_size)
+        except HeapFullError:
+            gc.collect()
+            self._forget(collect_dead_blocks())
+            return _offsets.allocate(nbytes, self.heap_size)
 
     def _distinct(self, name: str) -> str:
         """``name``, or ``name#2`` and so on while a live block has it (one line in a loop makes many)."""

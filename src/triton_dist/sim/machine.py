@@ -252,38 +252,41 @@ class Machine:
 
     def _batch(self) -> int:
         """Turns until some work has finished, a few hundred at most; how many there were. The inner loop of everything."""
-        memory, rand, runnable, turns_queue = self.memory, self._random, self._runnable, self._turns
+        memory, rand, runnable, turns = self.memory, self._random, self._runnable, self._turns
         watchers, straggler = memory.watchers, self._straggler
         finished = self.finished
+        index = 0
         for turn in range(_BATCH):
+            if not runnable and not turns and not self._wake_spinning():
+                return turn
             if rand is None:
-                if not turns_queue and not self._wake_spinning():
-                    return turn
-                actor = turns_queue.popleft()
+                actor = turns.popleft()
             else:
-                if not runnable and not self._wake_spinning():
-                    return turn
                 if self._spinning and memory.version != self._spin_version and rand() < 0.05:
                     self._wake_spinning()
                 index = int(rand() * len(runnable))
                 actor = runnable[index]
                 if actor.rank == straggler and rand() > _STRAGGLER_TURNS:
                     continue
-                last = runnable.pop()
-                if actor is not last:
-                    runnable[index] = last
             version = memory.version
             try:
                 request = next(actor.generator)
             except StopIteration:
-                self._ended(actor)
-                if self.finished != finished:
-                    return turn + 1
-                continue
+                request = self
             except Exception as error:
                 raise self._located(error, actor) from None
             if request is None:
-                (turns_queue if rand is None else runnable).append(actor)
+                if rand is None:
+                    turns.append(actor)
+                continue
+            if rand is not None:  # what ran may have appended others, but the actor is still at its place
+                last = runnable.pop()
+                if actor is not last:
+                    runnable[index] = last
+            if request is self:
+                self._ended(actor)
+                if self.finished != finished:
+                    return turn + 1
             elif request is SPIN:
                 actor.waiting = SPIN
                 if version != memory.version:

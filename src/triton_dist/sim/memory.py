@@ -99,8 +99,8 @@ class Memory:
     """Parked programs by the 8-byte granule that they wait for."""
     writes: dict[int, tuple] = field(default_factory=dict)
     """The last write of a signal word, by address: the fields of a Write, as a plain tuple because there are many."""
-    known_words: dict[tuple[int, int], Allocation] = field(default_factory=dict)
-    """Words, by address and size, that were found to be inside an allocation and aligned."""
+    known_words: dict[int, dict[int, Allocation]] = field(default_factory=lambda: {1: {}, 2: {}, 4: {}, 8: {}})
+    """For each size the words, by address, that were found to be inside an allocation and aligned."""
     wake: Callable[[list], None] = lambda parked: None
     adopt: Callable[[Memory, int], Allocation | None] = lambda memory, address: None
     """Asked for the allocation at an address that none is known at, before that is an error."""
@@ -140,7 +140,7 @@ class Memory:
     def register_range(self, lo: int, nbytes: int, *, name: str, rank: int | None, symmetric: bool, itemsize: int) -> Allocation:
         """Register memory that is no torch storage of its own, such as a piece of a symmetric heap."""
         allocation = Allocation(lo, lo + nbytes, name, itemsize, rank, symmetric)
-        self.known_words.clear()
+        self._forget_words()
         if nbytes:
             self._drop_overlapping(lo, lo + nbytes)
             at = bisect.bisect_left(self._starts, lo)
@@ -153,7 +153,7 @@ class Memory:
         if allocation.freed:
             return
         allocation.freed = True
-        self.known_words.clear()
+        self._forget_words()
         self._storages.pop(allocation.lo, None)
         at = bisect.bisect_left(self._starts, allocation.lo)
         if at < len(self._allocations) and self._allocations[at] is allocation:
@@ -173,6 +173,10 @@ class Memory:
             else:
                 at += 1
         self._freed = [freed for freed in self._freed if freed.hi <= lo or freed.lo >= hi]
+
+    def _forget_words(self) -> None:
+        for words in self.known_words.values():
+            words.clear()
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds ``address``."""
@@ -233,7 +237,7 @@ class Memory:
         allocation = self.check(address, address + itemsize, itemsize, what)
         if address & (itemsize - 1):
             raise self.misaligned(address, itemsize, what)
-        self.known_words[address, itemsize] = allocation
+        self.known_words[itemsize][address] = allocation
         return allocation
 
     def misaligned(self, address: int, itemsize: int, what: str) -> MisalignedAccessError:

@@ -13,21 +13,17 @@ SPIN = object()
 """A loop came round with nothing changed: running again is useless until memory changes."""
 
 COMPARISONS: dict[str, Callable[[int, int, int], bool]] = {
-    "eq": lambda seen, expected, bits: seen == expected,
-    "ne": lambda seen, expected, bits: seen != expected,
-    "ge": lambda seen, expected, bits: _distance(seen, expected, bits) >= 0,
-    "gt": lambda seen, expected, bits: _distance(seen, expected, bits) > 0,
-    "le": lambda seen, expected, bits: _distance(seen, expected, bits) <= 0,
-    "lt": lambda seen, expected, bits: _distance(seen, expected, bits) < 0,
+    "eq": lambda seen, expected, half: seen == expected,
+    "ne": lambda seen, expected, half: seen != expected,
+    "ge": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) >= half,
+    "gt": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) > half,
+    "le": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) <= half,
+    "lt": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) < half,
 }
-"""Conditions of a wait on signed words. Ordered ones look at the sign of the difference, so that a counter may wrap around."""
+"""Conditions of a wait on signed words. Ordered ones look at the sign of the difference, so that a counter may wrap around; half is
+``1 << (bits - 1)``."""
 
 SYMBOLS = {"eq": "==", "ne": "!=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-
-
-def _distance(seen: int, expected: int, bits: int) -> int:
-    half = 1 << (bits - 1)
-    return ((seen - expected + half) & ((1 << bits) - 1)) - half
 
 
 @dataclass(slots=True)

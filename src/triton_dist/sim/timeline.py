@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .program import Program
-    from .requests import WaitRequest
 
 _LIMIT = 1_000_000
 
@@ -50,10 +49,10 @@ class Timeline:
         if len(self.spans) < _LIMIT:
             self.spans.append(Span(rank, kind, name, track, begin, end))
 
-    def waited(self, program: Program, request: WaitRequest, begin: float) -> None:
+    def waited(self, program: Program, address: int, begin: float) -> None:
         """Record a wait that ended now."""
         if len(self._raw_waits) < _LIMIT:
-            self._raw_waits.append((program, request.address, begin, program.clock, program.memory.writes.get(request.address)))
+            self._raw_waits.append((program, address, begin, program.clock, program.memory.writes.get(address)))
 
     @property
     def waits(self) -> list[WaitSpan]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -74,10 +75,17 @@ class VirtualProcess:
             setattr(c10d, attribute, item)
 
 
+_COLLECTOR_THRESHOLDS = (100_000, 50, 100)
+"""A run holds thousands of suspended programs; traversing them as often as usual takes a third of its time."""
+
+
 class RunWideState:
-    """Process-wide settings that ranks may change and that ``simulate`` puts back when it ends."""
+    """Process-wide settings that a run or its ranks change and that ``simulate`` puts back when it ends."""
 
     def __init__(self) -> None:
+        self.collector = gc.get_threshold()
+        if self.collector[0]:
+            gc.set_threshold(*_COLLECTOR_THRESHOLDS)
         self.excepthook = sys.excepthook
         self.threads = torch.get_num_threads()
         self.deterministic = torch.get_deterministic_debug_mode()
@@ -85,6 +93,7 @@ class RunWideState:
     def restore(self) -> None:
         """Put the settings back as they were when this object was made."""
         sys.excepthook = self.excepthook
+        gc.set_threshold(*self.collector)
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         if torch.get_deterministic_debug_mode() != self.deterministic:

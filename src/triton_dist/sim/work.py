@@ -150,7 +150,7 @@ class WaitValue(Work):
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal wait")
         size = self.dtype.itemsize
         view, index = WORDS[size], element_index(self.address, size)
-        while not COMPARISONS[self.compare](view[index], self.value, 8 * size):
+        while not COMPARISONS[self.compare](view[index], self.value, 1 << (8 * size - 1)):
             yield WaitRequest(self.address, size, self.compare, self.value)
         see_word(task, self.address)
 

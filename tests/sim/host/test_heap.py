@@ -374,3 +374,16 @@ def test_offsets_against_a_model():
     for offset, nbytes in live.items():
         offsets.free(offset, nbytes)
     assert offsets.allocate(1 << 29, 1 << 30) == 0
+
+
+def test_tensors_in_garbage_cycles_do_not_fill_the_heap():
+    """What only a reference cycle still holds is collected before the heap counts as full."""
+
+    def fn():
+        for _ in range(8):
+            tensor = symmetric.symm_zeros(300_000, torch.uint8)
+            cycle: list = [tensor]
+            cycle.append(cycle)
+        return True
+
+    assert simulate(fn, 2, heap_size=1 << 20) == [True] * 2

@@ -243,7 +243,7 @@ def check_scalar(context, address: int, itemsize: int, what: str, origin: Alloca
     """Bounds, alignment and cost of one scalar access."""
     if origin is None:
         memory = context.memory
-        origin = memory.known_words.get((address, itemsize)) or memory.check_word(address, itemsize, what)
+        origin = memory.known_words[itemsize].get(address) or memory.check_word(address, itemsize, what)
     elif address < origin.lo or address + itemsize > origin.hi or origin.freed:
         origin = context.memory.check(address, address + itemsize, itemsize, what, origin)
     if address & (itemsize - 1):
@@ -282,7 +282,7 @@ def put_word(context, address: int, value, dtype: np.dtype, location: int) -> No
 def put_integer(context, address: int, value: int, itemsize: int, location: int) -> None:
     """``put_word`` for a Python int that fits into the word: the path of signals."""
     memory = context.memory
-    view, index = WORDS[itemsize], element_index(address, itemsize)
+    view, index = WORDS[itemsize], (address - 4096) // itemsize
     if view[index] != value:
         view[index] = value
         memory.version += 1

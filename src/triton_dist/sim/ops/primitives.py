@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerError
-from ...runtime.address_map import STRIDE, rank_of
+from ...runtime.address_map import FIRST_SLOT, STRIDE, STRIDE_BITS, rank_of
 from ..memory import WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
+from ..program import LOCAL_LATENCY_NS, REMOTE_LATENCY_NS
 from ..requests import COMPARISONS, SPIN, Steps, WaitRequest
 from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
@@ -80,20 +81,20 @@ def symm_at_each(context, addresses, ranks, mask) -> np.ndarray:
 
 def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
-    view, holds, bits = WORDS[itemsize], COMPARISONS[compare], 8 * itemsize
+    view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
     for number in range(count):
         word = address + number * itemsize
         check_scalar(context, word, itemsize, "wait", None)
-        index = element_index(word, itemsize)
-        if not holds(view[index], expected, bits):
+        index = (word - 4096) // itemsize
+        if not holds(view[index], expected, half):
             begin = context.clock
             request = WaitRequest(word, itemsize, compare, expected, location)
             while True:
                 yield request
-                if holds(view[index], expected, bits):
+                if holds(view[index], expected, half):
                     break
             see_word(context, word)
-            context.machine.timeline.waited(context, request, begin)
+            context.machine.timeline.waited(context, word, begin)
         else:
             see_word(context, word)
     return 0
@@ -101,17 +102,20 @@ def wait(context, address: int, count: int, expected: int, compare: str, itemsiz
 
 def notify(context, address: int, rank: int, value: int, op: str, scope: str, itemsize: int, location: int) -> None:
     """Set or add a signal word of ``rank`` (of this GPU where the scope is "gpu")."""
+    machine, memory = context.machine, context.memory
     target = address
     if scope != "gpu":
-        allocation = context.memory.known_words.get((address, itemsize))
-        if allocation is None or not allocation.symmetric:
-            allocation = context.memory.check_symmetric(address, "notify")
-        if scope == "intra_node" or not 0 <= rank < context.world_size:
-            check_peer(context, rank, "notify")
-        target += (rank - allocation.rank) * STRIDE
-    check_scalar(context, target, itemsize, "notify", None)
+        target += (rank - (address >> STRIDE_BITS) + FIRST_SLOT + 1) * STRIDE
+    known = memory.known_words[itemsize].get(target)
+    if known is None or (scope != "gpu" and (known.rank != rank or machine.num_nodes > 1)):
+        if scope != "gpu":
+            memory.check_symmetric(address, "notify")
+            if scope == "intra_node" or not 0 <= rank < context.world_size:
+                check_peer(context, rank, "notify")
+        memory.check_word(target, itemsize, "notify")
+    context.clock += LOCAL_LATENCY_NS if rank == context.rank else REMOTE_LATENCY_NS
     if op == "add":
-        value = wrap(WORDS[itemsize][element_index(target, itemsize)] + value, 8 * itemsize)
+        value = wrap(WORDS[itemsize][(target - 4096) // itemsize] + value, 8 * itemsize)
     put_integer(context, target, value, itemsize, location)
 
 
