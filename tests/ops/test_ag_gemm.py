@@ -214,3 +214,10 @@ def test_racy_twins_give_wrong_results_under_some_schedule(monkeypatch, kernel):
 
 def test_hanging_twin_is_named(monkeypatch):
     assert twin_fails(monkeypatch, finish_without_notify_kernel) == ["DeadlockError"] * 6
+
+
+def test_the_workspace_goes_with_the_world():
+    """Simulations one after the other in a heap that has room for one: nothing of an ended world keeps its symmetric memory."""
+    for _ in range(4):
+        results = triton_dist.simulate(body, 2, args=(64, 16, 512, torch.float32), kwargs={"calls": 1}, heap_size=400_000)
+        assert max(results) < 1e-6

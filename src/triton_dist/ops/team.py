@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
 from ..errors import InvalidArgumentError
 from ..runtime.world import require_world
-
-_workspaces: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,10 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     Calls of one operator on one stream follow each other, so they can share it; other streams have their own.
     """
     context = require_world(what)
-    kept = _workspaces.setdefault(context, {})
     full_key = (what, context.stream, key)
-    if full_key not in kept:
-        kept[full_key] = make()
-    return kept[full_key]
+    if full_key not in context.workspaces:
+        context.workspaces[full_key] = make()
+    return context.workspaces[full_key]
 
 
 def world_ranks_tensor(team: Team, device: torch.device) -> torch.Tensor:

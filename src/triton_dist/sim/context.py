@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class RankContext:
     node, local_rank, local_world_size: place on the pretended hosts (``simulate(num_nodes=...)``).
     machine: the GPUs of all ranks; ``stream`` is the id of this rank's current stream there.
     simulation: what all ranks of one ``simulate`` call share.
+    workspaces: memory that operators keep between calls, for as long as the world lives.
     shmem_initialized: what ``utils.is_shmem_initialized`` answers.
     """
 
@@ -34,6 +35,7 @@ class RankContext:
         self.machine: Machine = simulation.machine
         self.stream = 0
         self.shmem_initialized = False
+        self.workspaces: dict[Hashable, Any] = {}
         self.ended = False
         self._scheduler = scheduler
         self._kept: list[tuple[Any, Any]] = []
