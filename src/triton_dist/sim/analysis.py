@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .ir import Block, Operation
 from .types import Type
@@ -18,12 +18,17 @@ _VARYING_SOURCES = ("td.tid", "td.atomic_add", "td.atomic_cas")
 
 @dataclass(frozen=True)
 class Bound:
-    """``vector < limit + add`` where ``is_upper``, else ``vector >= limit + add``."""
+    """``vector < limit + add`` where ``is_upper``, else ``vector >= limit + add``.
+
+    axis, rank: where the vector lies in a mask of that many dimensions; None if the vector has the shape of the mask itself.
+    """
 
     vector: str
     limit: str
     is_upper: bool
     add: int
+    axis: int | None = None
+    rank: int = 0
 
 
 @dataclass
@@ -109,9 +114,9 @@ def analyse(function: Operation) -> FunctionFacts:
     _find_borrowed(body, facts)
     for operation in operations:
         if operation.name == "arith.addi":
-            deferrable = _can_defer(operation, facts, _used_as_offset, "arith.addi", 2)
+            deferrable = len(facts.axes.get(operation.results[0], ())) > 1 and _can_defer(operation, facts, _used_as_offset, _is_sum)
         elif operation.results and _is_mask_term(operation, facts):
-            deferrable = _can_defer(operation, facts, _used_as_mask, "arith.andi", 1)
+            deferrable = _can_defer(operation, facts, _used_as_mask, _is_mask_term)
         else:
             continue
         if deferrable:
@@ -170,6 +175,8 @@ _BOUNDS = {2: (True, 0), 3: (True, 1), 4: (False, 1), 5: (False, 0)}
 
 
 def _bound(operation: Operation, facts: FunctionFacts) -> Bound | None:
+    if operation.name == "tt.expand_dims":
+        return _expanded(facts.bounds.get(operation.operands[0]), operation, facts)
     if operation.name != "arith.cmpi" or operation.attributes["predicate"] not in _BOUNDS:
         return None
     vector, limit = operation.operands
@@ -181,6 +188,15 @@ def _bound(operation: Operation, facts: FunctionFacts) -> Bound | None:
     if limit not in facts.uniform or vector not in facts.linear or len(facts.axes[vector]) != 1:
         return None
     return Bound(vector, limit, is_upper, add)
+
+
+def _expanded(bound: Bound | None, operation: Operation, facts: FunctionFacts) -> Bound | None:
+    """The bound of a mask with one dimension more."""
+    if bound is None or (bound.axis is None and len(facts.types[bound.vector].dims) != 1):
+        return None
+    inserted = operation.attributes["axis"]
+    axis = bound.axis or 0
+    return replace(bound, axis=axis + (inserted <= axis), rank=len(operation.result_types[0].dims))
 
 
 def _is_mask_term(operation: Operation, facts: FunctionFacts) -> bool:
@@ -199,21 +215,21 @@ def _used_as_mask(operation: Operation, position: int) -> bool:
     return _MASK_OPERAND.get(operation.name) == position and bool(operation.operand_types[0].shape)
 
 
-def _can_defer(operation: Operation, facts: FunctionFacts, final_use, through: str, min_axes: int) -> bool:
-    """Whether every user of a sum (a conjunction) takes it as terms, directly or through another such sum."""
+def _is_sum(operation: Operation, facts: FunctionFacts) -> bool:
+    return operation.name == "arith.addi"
+
+
+def _can_defer(operation: Operation, facts: FunctionFacts, final_use, passes_on) -> bool:
+    """Whether every user of a sum (a mask) takes it as terms, directly or through another one that is deferred, too."""
     result = operation.results[0]
     if result in facts.deferred:
         return True
-    if operation.result_types[0].shape is None or len(facts.axes.get(result, ())) < min_axes or not facts.users[result]:
+    if operation.result_types[0].shape is None or not facts.users[result]:
         return False
     for user, position in facts.users[result]:
         if final_use(user, position):
             continue
-        if (
-            user.name not in (through, "tt.broadcast")
-            or user.result_types[0].shape is None
-            or not _can_defer(user, facts, final_use, through, 0)
-        ):
+        if not user.results or not passes_on(user, facts) or not _can_defer(user, facts, final_use, passes_on):
             return False
     return True
 

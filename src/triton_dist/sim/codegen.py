@@ -208,13 +208,14 @@ class FunctionEmitter:
         return "(" + "".join(f"{self._mask_term(term)}, " for term in self.terms(name, "arith.andi")) + ")"
 
     def _mask_term(self, name: str) -> str:
-        """A comparison of a linear vector with one bound as ``(vector, lo, hi)``, anything else as its array."""
+        """A comparison of a linear vector with one bound as ``(vector, lo, hi, axis, rank)``, anything else as its array."""
         bound = self.facts.bounds.get(name)
         if bound is None:
             return self.array(name)
         limit = self.uniform(bound.limit)
         limit = f"{limit} + {bound.add}" if bound.add else limit
-        return f"({self.array(bound.vector)}, None, {limit})" if bound.is_upper else f"({self.array(bound.vector)}, {limit}, None)"
+        limits = f"None, {limit}" if bound.is_upper else f"{limit}, None"
+        return f"({self.array(bound.vector)}, {limits}, {bound.axis}, {bound.rank})"
 
     def uniform(self, name: str) -> str:
         """A tensor that is the same everywhere, as a Python int: what it was splat from."""

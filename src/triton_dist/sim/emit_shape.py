@@ -57,7 +57,8 @@ def _broadcast(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.expand_dims")
 def _expand_dims(emitter: FunctionEmitter, operation: Operation) -> None:
-    emitter.assign(operation, f"reduce.expand_dims({emitter.array(operation.operands[0])}, {operation.attributes['axis']})")
+    index = emitter.module.constant((slice(None),) * operation.attributes["axis"] + (None,), "index")
+    emitter.assign(operation, f"reduce.expand_dims({emitter.array(operation.operands[0])}, {index})")
 
 
 @handles("tt.reshape")

@@ -293,3 +293,32 @@ def test_a_sum_of_offsets_wraps_around_as_a_whole():
     wrapping_sum_kernel[(1,)](out, x, 2**31 - 4, 2**31 - 4, 4, 8)
     assert torch.equal(out, before)
     assert torch.equal(x, torch.arange(32).int())
+
+
+@triton.jit
+def mask_shapes_kernel(source, target, rows, columns, planes, BLOCK: tl.constexpr):
+    """Masks and offsets that gain dimensions late: expanded comparisons, expanded conjunctions, sums that are broadcast."""
+    i = tl.arange(0, BLOCK)
+    row_and_column = (i[:, None] < rows) & (i[None, :] < columns)
+    inside = (i < planes)[:, None, None] & row_and_column[None, :, :]
+    matrix = i[:, None] * BLOCK + i[None, :]
+    offset = i[:, None, None] * (BLOCK * BLOCK) + matrix[None, :, :]
+    tl.store(target + offset, tl.load(source + offset, mask=inside, other=-1), mask=(i >= 1)[:, None, None] & inside)
+    repeated = tl.broadcast_to(matrix[None, :, :], (BLOCK, BLOCK, BLOCK))
+    tl.store(
+        target + BLOCK * BLOCK * BLOCK + offset, tl.load(source + repeated, mask=tl.broadcast_to(inside, (BLOCK, BLOCK, BLOCK)), other=-2)
+    )
+
+
+@pytest.mark.parametrize(("planes", "rows", "columns"), [(8, 8, 8), (5, 3, 7), (0, 8, 8), (8, 1, 1), (3, 0, 2)])
+def test_masks_and_offsets_that_gain_dimensions_late(planes, rows, columns):
+    source = torch.arange(512, dtype=torch.int32).reshape(8, 8, 8)
+    target = torch.full((2, 8, 8, 8), 7777, dtype=torch.int32)
+    mask_shapes_kernel[(1,)](source, target, rows, columns, planes, BLOCK=8)
+    index = torch.arange(8)
+    inside = (index[:, None, None] < planes) & (index[None, :, None] < rows) & (index[None, None, :] < columns)
+    first = torch.full((8, 8, 8), 7777, dtype=torch.int32)
+    stored = inside & (index[:, None, None] >= 1)
+    first[stored] = source[stored]
+    assert torch.equal(target[0], first)
+    assert torch.equal(target[1], torch.where(inside, source[0][None].expand(8, 8, 8), -2))

@@ -20,23 +20,23 @@ _known_ranges: dict[tuple, tuple] = {}
 """Ranges found before, by identity of the vector and its bounds, with the vector so that it stays alive. Masks repeat from load to load."""
 
 
-def _bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple | None:
+def _bound_range(array: np.ndarray, lo: int | None, hi: int | None, axis: int | None, rank: int) -> tuple | None:
     """(axis, begin, end) of the elements of a linear vector that are at least ``lo`` and below ``hi``; () where that is all of them.
 
-    None if the vector does not ascend by a constant step.
+    axis, rank: where the vector lies in the mask; None if it has the mask's shape. None if it does not ascend by a constant step.
     """
-    key = (id(array), lo, hi)
+    key = (id(array), lo, hi, axis)
     known = _known_ranges.get(key)
     if known is not None:
         return known[1]
     if len(_known_ranges) > 256:
         _known_ranges.clear()
-    found = _find_bound_range(array, lo, hi)
+    found = _find_bound_range(array, lo, hi, axis)
     _known_ranges[key] = (array, found)
     return found
 
 
-def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tuple | None:
+def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None, axis: int | None) -> tuple | None:
     flat = array.reshape(-1)
     count = flat.size
     first = int(flat[0])
@@ -47,7 +47,8 @@ def _find_bound_range(array: np.ndarray, lo: int | None, hi: int | None) -> tupl
             return None
     begin = 0 if lo is None or lo <= first else min((lo - first + step - 1) // step, count)
     end = count if hi is None else max(0, min((hi - first + step - 1) // step, count))
-    axis = only_axis(array) if count > 1 else 0
+    if axis is None:
+        axis = only_axis(array) if count > 1 else 0
     return () if begin == 0 and end == count else (axis, begin, end)
 
 
@@ -55,7 +56,9 @@ def _as_array(mask):
     """A mask term as a boolean array."""
     if type(mask) is not tuple:
         return mask
-    array, lo, hi = mask
+    array, lo, hi, axis, rank = mask
+    if axis is not None and np.ndim(array):
+        array = array.reshape((1,) * axis + (-1,) + (1,) * (rank - axis - 1))
     if lo is None:
         return array < hi
     return array >= lo if hi is None else (array >= lo) & (array < hi)
@@ -172,7 +175,8 @@ def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin:
 def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None, borrow: bool = False):
     """``tt.load`` of a tile.
 
-    masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi) for ``lo <= vector < hi``. Masked elements read
+    masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi, axis, rank) for
+    ``lo <= vector < hi`` along an axis (see ``_bound_range``). Masked elements read
     ``other``, or 0 where it is None.
     borrow: whether the result may be a view of memory, because it is used up before memory can change.
     Returns an array that broadcasts to ``shape``.

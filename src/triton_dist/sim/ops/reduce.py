@@ -110,9 +110,9 @@ def reshape(x, shape_in: tuple[int, ...], shape_out: tuple[int, ...]):
     return np.broadcast_to(x, shape_in).reshape(shape_out)
 
 
-def expand_dims(x, axis: int):
-    """Insert a dimension; a value that is the same everywhere stays as it is."""
-    return np.expand_dims(x, axis) if getattr(x, "ndim", 0) else x
+def expand_dims(x, index: tuple):
+    """Insert a dimension, by an index with None at its place; a value that is the same everywhere stays as it is."""
+    return x[index] if getattr(x, "ndim", 0) else x
 
 
 def transpose(x, order: list[int]):
