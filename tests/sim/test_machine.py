@@ -244,3 +244,42 @@ def test_the_time_line_knows_who_ended_a_wait():
     assert timeline.waits and all(wait.end >= wait.begin for wait in timeline.waits)
     assert {wait.writer_rank for wait in timeline.waits if wait.rank == 0} == {1}
     assert all(re.match(r"flags\[[01]\] of rank [01]", wait.word) for wait in timeline.waits)
+
+
+@triton.jit
+def wait_for_time_kernel(out, nanoseconds):
+    begin = tl.extra.cuda.globaltimer()
+    now = begin
+    while now < begin + nanoseconds:
+        now = tl.extra.cuda.globaltimer()
+    tl.store(out, now - begin)
+
+
+@triton.jit
+def poll_with_timeout_kernel(flag, out, nanoseconds):
+    deadline = tl.extra.cuda.globaltimer() + nanoseconds
+    while (tl.load(flag, volatile=True) == 0) & (tl.extra.cuda.globaltimer() < deadline):
+        pass
+    tl.store(out, tl.load(flag, volatile=True) + 10)
+
+
+def test_a_loop_that_waits_for_a_time_ends():
+    out = torch.zeros(1, dtype=torch.int64)
+    wait_for_time_kernel[(1,)](out, 50_000)
+    assert 50_000 <= out.item() < 60_000
+
+
+def test_a_poll_with_a_time_out_gives_up_or_sees_the_flag():
+    flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    poll_with_timeout_kernel[(1,)](flag, out, 20_000)
+    assert out.item() == 10
+
+    def run():
+        flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        with triton_dist.stream(triton_dist.Stream()):
+            poll_with_timeout_kernel[(1,)](flag, out, 10_000_000)
+        set_kernel[(1,)](flag)
+        triton_dist.synchronize()
+        return out.item()
+
+    assert triton_dist.simulate(run, 1) == [11]

@@ -13,6 +13,7 @@ from .types import Type
 _ELEMENTWISE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "tt.ptr_to_int", "tt.fp_to_fp", "tt.precise_", "tt.clampf")
 _MASK_OPERAND = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
 _SAME_POINTER = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "tt.reshape", "tt.trans")
+_CLOCK = re.compile(r"%(globaltimer|clock)")
 _VARYING_SOURCES = ("td.tid", "td.atomic_add", "td.atomic_cas")
 
 
@@ -44,6 +45,7 @@ class FunctionFacts:
     uniform: integer tensors that are a splat of one scalar.
     bounds: comparisons of a linear vector with a uniform tensor.
     borrowed: loaded tiles that are used up before memory may change: they need not be copied out of it.
+    reads_clock: whether the function reads a clock, so that a loop may end though memory does not change.
     varying: scalars that differ from thread to thread.
     """
 
@@ -57,6 +59,7 @@ class FunctionFacts:
     uniform: set[str] = field(default_factory=set)
     bounds: dict[str, Bound] = field(default_factory=dict)
     borrowed: set[str] = field(default_factory=set)
+    reads_clock: bool = False
     varying: set[str] = field(default_factory=set)
 
 
@@ -110,6 +113,7 @@ def analyse(function: Operation) -> FunctionFacts:
                 bound = _bound(operation, facts)
                 if bound is not None:
                     facts.bounds[name] = bound
+    facts.reads_clock = any(_CLOCK.search(str(operation.attributes.get("asm_string", ""))) for operation in operations)
     _find_origins(function, operations, facts)
     _find_borrowed(body, facts)
     for operation in operations:

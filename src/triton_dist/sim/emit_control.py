@@ -137,6 +137,9 @@ def _while(emitter: FunctionEmitter, operation: Operation) -> None:
 
 def _yield_back_edge(emitter: FunctionEmitter, names: list[str], carried: list[str], again: list[str]) -> None:
     """A loop that comes round with the same values spins: it is run again only when memory has changed."""
+    if emitter.facts.reads_clock:
+        emitter.line("yield")
+        return
     emitter.module.namespace.setdefault("SPIN", _spin())
     tests = [
         f"{old} is {new}" if emitter.kind(name).shape is not None else f"{old} == {new}"

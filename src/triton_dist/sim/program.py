@@ -16,6 +16,7 @@ LOCAL_NS_PER_BYTE = 0.04
 REMOTE_NS_PER_BYTE = 0.0225
 COPY_ENGINE_NS_PER_BYTE = 1 / 372
 LOCAL_LATENCY_NS = 300.0
+CLOCK_READ_NS = 1000.0
 REMOTE_LATENCY_NS = 1200.0
 FLOP_NS = {1: 1 / 15000, 2: 1 / 7500, 4: 1 / 3700, 8: 1 / 500}
 
@@ -66,6 +67,11 @@ class Program:
             size *= count
         remote = allocation is not None and allocation.rank is not None and allocation.rank != self.rank
         self.clock += size * (REMOTE_NS_PER_BYTE if remote else LOCAL_NS_PER_BYTE)
+
+    def read_clock(self) -> int:
+        """Simulated nanoseconds. Reading takes time, so that a loop that waits for a time ends."""
+        self.clock += CLOCK_READ_NS
+        return int(self.clock)
 
     def describe(self) -> str:
         """As reports name it: rank, program and kernel."""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 _REGISTERS = {
-    "%globaltimer": "int(C.clock)",
+    "%globaltimer": "C.read_clock()",
     "%smid": "C.sm",
-    "%clock": "int(C.clock) & 0x7FFFFFFF",
-    "%clock64": "int(C.clock)",
+    "%clock": "C.read_clock() & 0x7FFFFFFF",
+    "%clock64": "C.read_clock()",
     "%ctaid.x": "C.pid[0]",
     "%ctaid.y": "C.pid[1]",
     "%ctaid.z": "C.pid[2]",
