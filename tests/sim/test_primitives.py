@@ -313,6 +313,35 @@ def test_the_hanging_twin_is_named_under_some_schedule():
 
 
 @triton_dist.jit
+def flag_first_kernel(inbox, signals, out, BY: tl.constexpr, COUNT: tl.constexpr):
+    """A racy twin: it sets the flag and stores the data after it."""
+    me, size = dl.rank(), dl.num_ranks()
+    after = (me + 1) % size
+    offset = tl.arange(0, COUNT)
+    if BY == "notify":
+        notify(signals, after, signal=1, sig_op="set", comm_scope="intra_node")
+    elif BY == "st":
+        dl.st(symm_at(signals, after), 1, "sys", "release")
+    else:
+        tl.atomic_xchg(symm_at(signals, after), 1, sem="release", scope="sys")
+    tl.store(symm_at(inbox, after) + offset, offset + 1)
+    token = wait(signals, 1, "sys", "acquire", waitValue=1)
+    tl.store(out + offset, tl.load(consume_token(inbox, token) + offset))
+
+
+@pytest.mark.parametrize("by", ["notify", "st", "atomic"])
+def test_a_flag_that_is_set_before_its_data_is_seen_to_be(by):
+    def run():
+        inbox, signals = triton_dist.symm_zeros((16,), torch.int32), triton_dist.symm_zeros((1,), torch.int32)
+        out = torch.zeros(16, dtype=torch.int32)
+        launch(flag_first_kernel, inbox, signals, out, BY=by, COUNT=16)
+        return torch.equal(out, torch.arange(1, 17, dtype=torch.int32))
+
+    runs = [all(triton_dist.simulate(run, 3, seed=seed)) for seed in range(10)]
+    assert not all(runs)
+
+
+@triton_dist.jit
 def descriptor_kernel(source, signals, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     token = dl.wait(signals, 1, "sys", "acquire")
     tile = tl.make_tensor_descriptor(source, [ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])

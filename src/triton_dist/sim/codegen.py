@@ -38,6 +38,10 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
+_NO_EFFECT = ("arith.", "math.", "tt.addptr", "tt.splat", "gpu.barrier", "ttg.barrier", "td.rank", "td.num_ranks", "td.consume_token")
+"""Ops and primitives between a signal and a wait that nobody else can observe."""
+
+
 class ModuleEmitter:
     """The Python source of a whole module, with the source location of every line."""
 
@@ -126,6 +130,8 @@ class FunctionEmitter:
         self.mask: str | None = None
         """Name of the mask of active threads, inside control flow that differs from thread to thread."""
         self.origins: dict[str, str] = {}
+        self.rest: tuple[Block, int] = (Block(""), 0)
+        """The block that is being emitted and the number of the op behind the present one."""
 
     # ------------------------------------------------------------------ output
 
@@ -270,8 +276,23 @@ class FunctionEmitter:
         self.blocks, self.next_block = outer
 
     def emit_block(self, block: Block) -> None:
-        for operation in block.operations:
+        for number, operation in enumerate(block.operations):
+            self.rest = (block, number + 1)
             self.emit_operation(operation)
+
+    def yield_after_release(self) -> None:
+        """Let others run between a signal and what follows it: whoever set a flag before its data is then seen to have done so.
+
+        Nothing comes between where a wait follows at once, which lets others run by itself.
+        """
+        block, number = self.rest
+        for operation in block.operations[number:]:
+            symbol = str(operation.attributes.get("symbol", ""))
+            if symbol.startswith("td.wait"):
+                return
+            if not operation.name.startswith(_NO_EFFECT) and not symbol.startswith(_NO_EFFECT):
+                break
+        self.line("yield")
 
     def emit_operation(self, operation: Operation) -> None:
         if operation.location.line:

@@ -9,6 +9,10 @@ from .emit_shape import _forbid_varying
 from .ir import Operation
 
 
+_RELEASES = (3, 4)
+"""``sem`` of atomics that release, as the IR numbers them: release, acq_rel."""
+
+
 def _segments(operation: Operation, count: int) -> list[Any]:
     """Operands by position, None for those that are left out."""
     sizes = operation.attributes.get("operandSegmentSizes")
@@ -77,15 +81,17 @@ def _atomic(emitter: FunctionEmitter, operation: Operation) -> None:
     what = operation.attributes["atomic_rmw_op"]
     where = emitter.location_number()
     origin = emitter.origin(pointer)
+    used = bool(emitter.facts.users[operation.results[0]])
     emitter.line("yield")
     if kind.shape is not None:
-        used = bool(emitter.facts.users[operation.results[0]])
         arguments = f"{what}, {emitter.value(pointer)}, {emitter.array(value)}, {emitter.masks(mask)}, {dtype}, {kind.shape}"
         emitter.assign(operation, f"memory.atomic(C, {arguments}, {origin}, {used}, {where})")
         return
     _forbid_varying(emitter, operation)
     arguments = f"{what}, {emitter.value(pointer)}, {emitter.value(value)}, {emitter.value(mask) if mask else True}, {dtype}"
     emitter.assign_scalar(operation, f"memory.atomic_scalar(C, {arguments}, {origin}, {where})")
+    if not used and operation.attributes["sem"] in _RELEASES:
+        emitter.yield_after_release()
 
 
 @handles("tt.atomic_cas")

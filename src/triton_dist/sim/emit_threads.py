@@ -90,9 +90,9 @@ def _notify(emitter: FunctionEmitter, operation: Operation, parameters: dict[str
         raise emitter.fail("notify is a call of the whole block, but an argument varies from thread to thread; use st or atomic_add")
     pointer, rank, value = emitter.values(operation)
     size = operation.operand_types[2].dtype.itemsize
-    emitter.line("yield")
     kind = f"{parameters['op']!r}, {parameters['scope']!r}"
     emitter.line(f"primitives.notify(C, {pointer}, {rank}, {value}, {kind}, {size}, {emitter.location_number()})")
+    emitter.yield_after_release()
     emitter.alias(operation.results[0], "0")
 
 
@@ -110,12 +110,12 @@ def _store_word(emitter: FunctionEmitter, operation: Operation, parameters: dict
     pointer, value = operation.operands
     dtype = emitter.module.dtype(operation.operand_types[1].dtype)
     where = emitter.location_number()
-    emitter.line("yield")
     if emitter.is_tensor(operation):
         emitter.line(f"primitives.store_each(C, {emitter.array(pointer)}, {emitter.array(value)}, {dtype}, {emitter.mask}, {where})")
     else:
         arguments = f"{emitter.value(pointer)}, {emitter.value(value)}, {dtype}, {emitter.origin(pointer)}, {where}"
         emitter.line(f"memory.store_scalar(C, {arguments})")
+    emitter.yield_after_release()
     emitter.alias(operation.results[0], "0")
 
 

@@ -31,6 +31,8 @@ _STRAGGLER_TURNS = 0.02
 
 _BATCH = 1024
 _LIVELOCK_STEPS = 2_000_000
+_MANY, _JUMP = 256, 0.125
+"""Among this many or more, neighbours (programs of one launch, near in memory) run after each other until one is chosen at random again."""
 _LAUNCH_NS = 3000.0
 
 
@@ -264,7 +266,10 @@ class Machine:
             else:
                 if self._spinning and memory.version != self._spin_version and rand() < 0.05:
                     self._wake_spinning()
-                index = int(rand() * len(runnable))
+                count = len(runnable)
+                index += 1
+                if count < _MANY or index >= count or rand() < _JUMP:
+                    index = int(rand() * count)
                 actor = runnable[index]
                 if actor.rank == straggler and rand() > _STRAGGLER_TURNS:
                     continue
