@@ -36,6 +36,7 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
     """
     import torch.distributed as dist
 
+    world.initialize()
     context = world.require_world("initialize_distributed")
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl")
@@ -120,7 +121,14 @@ def nvshmem_barrier_all_on_stream(stream: streams.Stream | None = None) -> None:
     Work queued after it on any rank's stream starts when all work queued before it on every rank's stream has finished.
     """
     context = world.require_world("nvshmem_barrier_all_on_stream")
-    context.simulation.stream_barrier.enqueue(context, None if stream is None else stream.stream_id)
+    simulation = getattr(context, "simulation", None)
+    if simulation is not None:
+        simulation.stream_barrier.enqueue(context, None if stream is None else stream.handle)
+        return
+    from .ops.collectives.barrier import barrier
+
+    with streams.stream(stream):
+        barrier()
 
 
 rocshmem_barrier_all_on_stream = nvshmem_barrier_all_on_stream
@@ -139,11 +147,17 @@ def is_hip() -> bool:
     return not world.is_initialized() and torch.cuda.is_available() and torch.version.hip is not None
 
 
+def _pretended_gpu() -> Any:
+    """The GPU model of the simulator, or None where there is a real one or none at all."""
+    machine = getattr(world.current_world(), "machine", None)
+    return None if machine is None else machine.gpu
+
+
 def _capability() -> int:
     """Compute capability times ten of the (pretended) device; 0 without one."""
-    context = world.current_world()
-    if context is not None:
-        return context.machine.gpu.capability
+    gpu = _pretended_gpu()
+    if gpu is not None:
+        return gpu.capability
     if not is_cuda():
         return 0
     major, minor = torch.cuda.get_device_capability()
@@ -161,22 +175,36 @@ def is_nvshmem_multimem_supported() -> bool:
 
 
 def has_fullmesh_nvlink() -> bool:
-    """Whether every pair of GPUs of this node is linked directly; so it is in the simulator."""
+    """Whether every pair of GPUs of this node reaches each other directly; so it is in the simulator."""
     world.require_world("has_fullmesh_nvlink")
-    return True
+    return _pretended_gpu() is not None or _all_pairs("access")
 
 
 def supports_p2p_native_atomic() -> bool:
-    """Whether atomics on a peer's memory work; they do in the simulator."""
+    """Whether atomics on a peer's memory work for every pair of GPUs of this node; they do in the simulator."""
     world.require_world("supports_p2p_native_atomic")
-    return True
+    return _pretended_gpu() is not None or _all_pairs("atomics")
+
+
+def _all_pairs(what: str) -> bool:
+    """Whether every GPU that this process sees has peer "access" to, or peer "atomics" on, every other one."""
+    from .runtime.cuda import driver
+
+    attributes = driver.bindings().CUdevice_P2PAttribute
+    attribute = {
+        "access": attributes.CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED,
+        "atomics": attributes.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+    }[what]
+    devices = [driver.call("cuDeviceGet", index) for index in range(torch.cuda.device_count())]
+    pairs = [(one, other) for one in devices for other in devices if int(one) != int(other)]
+    return all(driver.call("cuDeviceGetP2PAttribute", attribute, one, other) for one, other in pairs)
 
 
 def get_device_max_shared_memory_size(device_id: int) -> int:
     """Bytes of shared memory that one block may use on the (pretended) device."""
-    context = world.current_world()
-    if context is not None:
-        return context.machine.gpu.max_shared_memory
+    gpu = _pretended_gpu()
+    if gpu is not None:
+        return gpu.max_shared_memory
     properties: Any = torch.cuda.get_device_properties(device_id)
     return properties.shared_memory_per_block_optin
 

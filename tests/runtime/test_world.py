@@ -24,7 +24,7 @@ def test_finalize_waits_for_the_device():
         word = symmetric.symm_zeros(1, torch.int32)
         streams.write_value(word, 1)
         world.finalize()
-        assert not streams.current_stream()._context.busy()
+        assert not world.require_world("busy").busy()
 
     simulate(fn, 2)
 

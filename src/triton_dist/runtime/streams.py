@@ -4,98 +4,85 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
 from ..errors import InvalidArgumentError
-from .world import require_world
-
-if TYPE_CHECKING:
-    from ..sim.context import RankContext
+from .world import World, require_world
 
 COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
 """What ``wait_value`` can wait for."""
 
 
 def device() -> torch.device:
-    """The device whose tensors this rank's kernels take: ``cpu`` in the simulator."""
-    require_world("device()")
-    return torch.device("cpu")
+    """The device whose tensors this rank's kernels take: its GPU, or ``cpu`` in the simulator."""
+    return require_world("device()").device
 
 
 class Event:
     """A point in a stream, recorded by ``record`` and waited for by other streams or the host.
 
-    Waiting for an event that was never recorded returns at once, as on CUDA. Every event keeps its time.
+    Waiting for an event that was never recorded returns at once, as on CUDA. In the simulator every event keeps its time.
     """
 
     def __init__(self, enable_timing: bool = True) -> None:
-        from ..sim.work import DeviceEvent
-
-        self._context = require_world("Event()")
-        self._event = DeviceEvent()
+        self._streams = require_world("Event()").streams
+        self._event = self._streams.new_event(enable_timing)
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark the end of the work queued so far on ``stream`` (default: the current stream)."""
-        from ..sim.work import RecordEvent
-
-        target = stream or current_stream()
-        self._context.submit(RecordEvent(self._event), stream=target.stream_id)
+        self._streams.record(self._event, (stream or current_stream()).handle)
 
     def wait(self, stream: Stream | None = None) -> None:
         """Make work queued on ``stream`` (default: the current stream) from now on wait for the event."""
-        from ..sim.work import WaitEvent
-
-        target = stream or current_stream()
-        self._context.submit(WaitEvent(self._event), stream=target.stream_id)
+        self._streams.wait(self._event, (stream or current_stream()).handle)
 
     def query(self) -> bool:
         """Whether the work before the event has finished."""
-        if not self._event.done:
-            self._context.poll("Event.query()")
-        return self._event.done
+        return not self._streams.event_busy(self._event, "Event.query()")
 
     def synchronize(self) -> None:
         """Make the host wait for the event."""
-        if not self._event.done:
-            event = self._event
-            self._context.block("Event.synchronize()", lambda: event.done)
+        self._streams.event_synchronize(self._event)
 
     def elapsed_time(self, end: Event) -> float:
-        """Simulated time from this event to ``end``, both recorded and finished; in milliseconds, as on CUDA."""
-        first, last = self._event.recorded, end._event.recorded
-        if first is None or last is None or not (first.done and last.done):
-            raise InvalidArgumentError("elapsed_time needs two events that were recorded and have finished; synchronize() on the later one")
-        return (last.end - first.end) / 1e6
+        """Milliseconds from this event to ``end``, both recorded and finished; simulated time in the simulator."""
+        return self._streams.elapsed_time(self._event, end._event)
 
 
 class Stream:
     """A queue of device work of this rank: in order inside the stream, concurrent with other streams.
 
-    priority: accepted as on CUDA; the simulator treats all streams alike.
+    priority: as on CUDA; the simulator treats all streams alike. handle: the machine's own stream: a ``torch.cuda.Stream``, or
+    its number in the simulator.
     """
 
-    def __init__(self, priority: int = 0, *, _context: RankContext | None = None, _id: int | None = None) -> None:
-        self._context = _context or require_world("Stream()")
-        self.stream_id = self._context.machine.new_stream(self._context.rank) if _id is None else _id
+    def __init__(self, priority: int = 0, *, _world: World | None = None, _handle: Any = None) -> None:
+        self._world = _world or require_world("Stream()")
+        self.handle = self._world.streams.new_stream(priority) if _handle is None else _handle
 
     def __repr__(self) -> str:
-        return f"Stream({self.stream_id} of rank {self._context.rank})"
+        return f"Stream({self._key} of rank {self._world.rank})"
+
+    @property
+    def _key(self) -> Any:
+        return self._world.streams.key(self.handle)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and (other._context, other.stream_id) == (self._context, self.stream_id)
+        return isinstance(other, Stream) and (other._world, other._key) == (self._world, self._key)
 
     def __hash__(self) -> int:
-        return hash((id(self._context), self.stream_id))
+        return hash((id(self._world), self._key))
 
     def __enter__(self) -> Self:
-        self._entered = [*getattr(self, "_entered", ()), self._context.stream]
-        self._context.stream = self.stream_id
+        entered = contextlib.ExitStack()
+        entered.enter_context(self._world.streams.use(self.handle))
+        self._entered = [*getattr(self, "_entered", ()), entered]
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._context.stream = self._entered.pop()
+        self._entered.pop().close()
 
     def wait_event(self, event: Event) -> None:
         """Make work queued on this stream from now on wait for ``event``."""
@@ -113,19 +100,17 @@ class Stream:
 
     def query(self) -> bool:
         """Whether everything queued on this stream has finished."""
-        if self._context.busy(self.stream_id):
-            self._context.poll(f"Stream.query() on stream {self.stream_id}")
-        return not self._context.busy(self.stream_id)
+        return not self._world.streams.busy(self.handle, "Stream.query()")
 
     def synchronize(self) -> None:
         """Make the host wait until everything queued on this stream has finished."""
-        self._context.synchronize(self.stream_id, "Stream.synchronize()")
+        self._world.streams.synchronize(self.handle, "Stream.synchronize()")
 
 
 def current_stream() -> Stream:
     """The stream that launches and torch operators of this rank go to now."""
-    context = require_world("current_stream()")
-    return Stream(_context=context, _id=context.stream)
+    world = require_world("current_stream()")
+    return Stream(_world=world, _handle=world.streams.current())
 
 
 @contextlib.contextmanager
@@ -148,23 +133,19 @@ def write_value(target: torch.Tensor, value: int, stream: Stream | None = None) 
 
     target: one element (such as ``flags[3]``) of a 32- or 64-bit integer dtype, in this rank's memory or a peer's.
     """
-    from ..sim.work import WriteValue
-
-    context, address, bits = _signal_word("write_value", target)
-    context.submit(WriteValue(address, value, bits), stream=_id(stream), keep=target)
+    world = _signal_world("write_value", target)
+    world.streams.write_value(target, value, _handle(world, stream))
 
 
 def wait_value(target: torch.Tensor, value: int, cmp: str = "ge", stream: Stream | None = None) -> None:
     """Make work queued on ``stream`` from now on wait until the signal word ``target`` compares to ``value``. The host goes on.
 
-    target: as for ``write_value``. cmp: "ge" (the default, as CUDA's stream waits), "eq", "ne", "gt", "lt", "le".
+    target: as for ``write_value``. cmp: "ge" (the default, as CUDA's stream waits) or "eq"; in the simulator "ne", "gt", "lt", "le", too.
     """
-    from ..sim.work import WaitValue
-
     if cmp not in COMPARISONS:
         raise InvalidArgumentError(f"wait_value: cmp={cmp!r} is not one of {COMPARISONS}")
-    context, address, bits = _signal_word("wait_value", target)
-    context.submit(WaitValue(address, value, cmp, bits), stream=_id(stream), keep=target)
+    world = _signal_world("wait_value", target)
+    world.streams.wait_value(target, value, cmp, _handle(world, stream))
 
 
 def copy_async(destination: torch.Tensor, source: torch.Tensor, stream: Stream | None = None) -> None:
@@ -173,34 +154,25 @@ def copy_async(destination: torch.Tensor, source: torch.Tensor, stream: Stream |
     Both have the same shape and dtype; either may lie in a peer's symmetric memory (``symm_peer``). The bytes land in pieces and
     in no given order before the copy is done. Tensors that are not contiguous are copied by a kernel instead.
     """
-    from ..sim.torch_mode import queue_copy
-    from ..sim.work import TorchCall
-
-    context = require_world("copy_async")
+    world = require_world("copy_async")
     if destination.shape != source.shape or destination.dtype != source.dtype:
         raise InvalidArgumentError(
             f"copy_async: destination is {destination.dtype} {list(destination.shape)} but source is {source.dtype} {list(source.shape)}; "
             "give both the same dtype and shape"
         )
-    if destination.is_contiguous() and source.is_contiguous():
-        queue_copy(context, destination, source, _id(stream))
-    else:
-        work = TorchCall(lambda: destination.copy_(source), "copy_async")
-        context.submit(work, stream=_id(stream), keep=(destination, source))
+    world.streams.copy(destination, source, _handle(world, stream))
 
 
-def _id(stream: Stream | None) -> int | None:
-    return None if stream is None else stream.stream_id
+def _handle(world: World, stream: Stream | None) -> Any:
+    return world.streams.current() if stream is None else stream.handle
 
 
-def _signal_word(what: str, target: torch.Tensor) -> tuple[Any, int, int]:
-    context = require_world(what)
+def _signal_world(what: str, target: torch.Tensor) -> World:
+    """The world, once it is clear that ``target`` is a signal word."""
+    world = require_world(what)
     if not isinstance(target, torch.Tensor) or target.numel() != 1:
         raise InvalidArgumentError(f"{what}: target must be one element of a tensor, such as flags[3], not {target!r}")
     bits = target.element_size() * 8
     if target.dtype.is_floating_point or target.dtype == torch.bool or bits not in (32, 64):
         raise InvalidArgumentError(f"{what}: a signal word has a 32- or 64-bit integer dtype, not {target.dtype}")
-    from ..sim.torch_mode import register
-
-    register(context, target)
-    return context, target.data_ptr(), bits
+    return world

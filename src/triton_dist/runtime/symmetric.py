@@ -8,15 +8,11 @@ import linecache
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from ..errors import InvalidArgumentError
-from .world import current_world, require_world
-
-if TYPE_CHECKING:
-    from ..sim.context import RankContext
+from .world import World, current_world, require_world
 
 _ASSIGNMENT = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?::[^=]+)?=(?!=)")
 _PACKAGE = __name__.split(".")[0]
@@ -59,7 +55,7 @@ def symm_peer(tensor: torch.Tensor, rank: int) -> torch.Tensor:
     Reading and writing it moves data between the ranks, in stream order of the caller; nothing orders it with the peer's work.
     Raises NotSymmetricError, UnreachablePeerError, UseAfterFreeError.
     """
-    return require_world("symm_peer").simulation.heap.peer(tensor, rank)
+    return require_world("symm_peer").heap.peer(tensor, rank)
 
 
 def symm_free(tensor: torch.Tensor) -> None:
@@ -69,7 +65,7 @@ def symm_free(tensor: torch.Tensor) -> None:
     nothing refers to any more on any rank are freed without it.
     """
     context = require_world("symm_free")
-    context.simulation.heap.free(context, tensor)
+    context.heap.free(context, tensor)
 
 
 def is_symmetric(tensor: torch.Tensor) -> bool:
@@ -77,10 +73,13 @@ def is_symmetric(tensor: torch.Tensor) -> bool:
     context = current_world()
     if context is None:
         return False
-    from ..sim.heap import address_of
-
-    block = context.simulation.heap.lookup(address_of(tensor))
+    block = context.heap.lookup(address_of(tensor))
     return block is not None and not block.freed
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Address of a tensor's first element, also of a tensor without elements (whose ``data_ptr()`` is 0)."""
+    return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: str | None, group: object, *, zero: bool) -> torch.Tensor:
@@ -89,10 +88,10 @@ def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: s
         raise InvalidArgumentError(f"{what}: dtype={dtype!r} must be a torch dtype such as torch.float32")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     ranks = _world_ranks(what, context, group)
-    return context.simulation.heap.allocate(context, ranks, sizes, dtype, name or _assigned_name(), zero=zero)
+    return context.heap.allocate(context, ranks, sizes, dtype, name or _assigned_name(), zero=zero)
 
 
-def _world_ranks(what: str, context: RankContext, group: object) -> tuple[int, ...]:
+def _world_ranks(what: str, context: World, group: object) -> tuple[int, ...]:
     if group is None:
         return tuple(range(context.world_size))
     import torch.distributed as dist

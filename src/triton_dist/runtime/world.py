@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Hashable
+from typing import Any, Protocol
 
-from ..errors import NotInitializedError
+import torch
 
-if TYPE_CHECKING:
-    from ..sim.context import RankContext
+from ..errors import InvalidArgumentError, NotInitializedError
 
 
-def require_world(what: str) -> RankContext:
-    """The rank whose host function runs here. Raises NotInitializedError, naming ``what`` was called, if there is none."""
-    context = current_world()
-    if context is None:
+class World(Protocol):
+    """What the runtime and the operators ask of a world, on every kind of machine, as one rank sees it.
+
+    device: whose tensors this rank's kernels take. heap, streams: the symmetric heap and the streams of that kind of machine.
+    workspaces: memory that operators keep between calls, for as long as the world lives. stream: the current stream, as a key.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node: int
+    num_nodes: int
+    workspaces: dict[Hashable, Any]
+    shmem_initialized: bool
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def heap(self) -> Any: ...
+
+    @property
+    def streams(self) -> Any: ...
+
+    @property
+    def stream(self) -> Hashable: ...
+
+    def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
+
+
+_process_world: World | None = None
+"""The world that ``initialize`` made in this process."""
+
+
+def require_world(what: str) -> World:
+    """The world here. Raises NotInitializedError, naming ``what`` was called, if there is none."""
+    world = current_world()
+    if world is None:
         raise NotInitializedError(
-            f"{what} needs a world of ranks: call it in a function that triton_dist.simulate(fn, world_size=...) runs"
+            f"{what} needs a world of ranks: call it in a function that triton_dist.simulate(fn, world_size=...) runs, "
+            "or call triton_dist.initialize() first in a script that torchrun starts on GPUs"
         )
-    return context
+    return world
 
 
-def current_world() -> RankContext | None:
-    """The rank whose host function runs here, or None."""
+def current_world() -> World | None:
+    """The simulated rank whose host function runs in this thread, else this process's world, or None."""
     from ..sim import context
 
-    return context.current()
+    return context.current() or _process_world
 
 
 def rank() -> int:
@@ -62,11 +99,45 @@ def is_initialized() -> bool:
     return current_world() is not None
 
 
-def initialize() -> None:
-    """Join the world. All ranks call it once, before any symmetric allocation; in the simulator ``simulate`` has done it."""
-    require_world("initialize()")
+def initialize(heap_size: int | None = None) -> None:
+    """Join the world: every rank calls it, before any symmetric allocation.
+
+    In a script that torchrun starts on GPUs it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of
+    all ranks, and tells kernels who they are. In the simulator ``simulate`` has done all that.
+
+    heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
+    Raises NotInitializedError where there is no GPU, AddressInUseError, HeapFullError, UnreachablePeerError.
+    """
+    global _process_world
+    if current_world() is not None:
+        return
+    from .cuda.world import DEFAULT_HEAP_SIZE, CudaWorld
+
+    _process_world = CudaWorld(heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE))
 
 
 def finalize() -> None:
-    """Leave the world: waits until this rank's device work has finished."""
-    require_world("finalize()").synchronize(why="finalize()")
+    """Leave the world: waits until this rank's device work has finished. On GPUs every rank calls it, and the heap is gone afterwards."""
+    global _process_world
+    world = require_world("finalize()")
+    world.synchronize(why="finalize()")
+    if world is _process_world:
+        _process_world.close()  # type: ignore[attr-defined]
+        _process_world = None
+
+
+def heap_size_or_default(heap_size: int | None, default: int) -> int:
+    """Bytes of a heap: the argument, else TRITON_DIST_HEAP_SIZE, else ``default``. Raises InvalidArgumentError."""
+    source = "heap_size"
+    if heap_size is None:
+        text = os.environ.get("TRITON_DIST_HEAP_SIZE", "")
+        if not text:
+            return default
+        source = "TRITON_DIST_HEAP_SIZE"
+        try:
+            heap_size = int(text)
+        except ValueError:
+            raise InvalidArgumentError(f"{source}={text!r} is not a number of bytes") from None
+    if not isinstance(heap_size, int) or heap_size < 1:
+        raise InvalidArgumentError(f"{source}={heap_size!r} must be a positive number of bytes")
+    return heap_size

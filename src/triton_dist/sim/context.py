@@ -7,9 +7,13 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
+    from .heap import SymmetricHeap
     from .host import HostScheduler
     from .machine import Machine
     from .simulate import Simulation
+    from .streams import SimStreams
 
 _local = threading.local()
 
@@ -37,8 +41,30 @@ class RankContext:
         self.shmem_initialized = False
         self.workspaces: dict[Hashable, Any] = {}
         self.ended = False
+        self._streams: SimStreams | None = None
         self._scheduler = scheduler
         self._kept: list[tuple[Any, Any]] = []
+
+    @property
+    def device(self) -> torch.device:
+        """Whose tensors a kernel takes here."""
+        import torch
+
+        return torch.device("cpu")
+
+    @property
+    def streams(self) -> SimStreams:
+        """This rank's streams, events and host signals."""
+        if self._streams is None:
+            from .streams import SimStreams
+
+            self._streams = SimStreams(self)
+        return self._streams
+
+    @property
+    def heap(self) -> SymmetricHeap:
+        """The symmetric heap that the ranks share."""
+        return self.simulation.heap
 
     def block(self, what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
         """Let other ranks and the machine run until ``ready()`` is true.

@@ -8,7 +8,6 @@ from .codegen import FunctionEmitter, handles
 from .emit_shape import _forbid_varying
 from .ir import Operation
 
-
 _RELEASES = (3, 4)
 """``sem`` of atomics that release, as the IR numbers them: release, acq_rel."""
 

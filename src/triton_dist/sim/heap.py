@@ -26,7 +26,9 @@ from ..errors import (
     UseAfterFreeError,
 )
 from ..runtime.address_map import GUARD_BYTES, STRIDE, rank_of
-from .address_space import OffsetAllocator, data_base, ensure_mapped, release_pages
+from ..runtime.offsets import OffsetAllocator
+from ..runtime.symmetric import address_of
+from .address_space import data_base, ensure_mapped, release_pages
 from .context import RankContext
 
 DEFAULT_HEAP_SIZE = 1 << 30
@@ -261,11 +263,6 @@ class _HeapCall:
         self.done = False
         self.result: Any = None
         self.error: TritonDistError | None = None
-
-
-def address_of(tensor: torch.Tensor) -> int:
-    """Address of a tensor's first element, also of a tensor without elements (whose ``data_ptr()`` is 0)."""
-    return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

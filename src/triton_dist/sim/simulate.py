@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from ..errors import InvalidArgumentError, NestedSimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
+from ..runtime.world import heap_size_or_default
 from . import context as rank_context
 from .context import RankContext
 from .distributed_plugin import RankWorld, installed, leave_groups
@@ -87,7 +87,7 @@ def simulate(
     if rank_context.current() is not None:
         raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
     _check_arguments(fn, world_size, num_nodes, check)
-    heap_size = _heap_size(heap_size)
+    heap_size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
     with _one_at_a_time:
         machine = Machine(world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         simulation = Simulation(machine, heap_size)
@@ -132,22 +132,6 @@ def _check_arguments(fn: Any, world_size: Any, num_nodes: Any, check: Any) -> No
         )
     if check not in CHECKS:
         raise InvalidArgumentError(f"check={check!r} is not known; use one of {list(CHECKS)}")
-
-
-def _heap_size(heap_size: int | None) -> int:
-    source = "heap_size"
-    if heap_size is None:
-        text = os.environ.get("TRITON_DIST_HEAP_SIZE", "")
-        if not text:
-            return DEFAULT_HEAP_SIZE
-        source = "TRITON_DIST_HEAP_SIZE"
-        try:
-            heap_size = int(text)
-        except ValueError:
-            raise InvalidArgumentError(f"{source}={text!r} is not a number of bytes") from None
-    if not isinstance(heap_size, int) or heap_size < 1:
-        raise InvalidArgumentError(f"{source}={heap_size!r} must be a positive number of bytes")
-    return heap_size
 
 
 def _environment(context: RankContext) -> dict[str, str]:

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
+from ..runtime.symmetric import address_of
 from .context import RankContext
-from .heap import address_of
 from .work import Copy, TorchCall
 
 aten = torch.ops.aten

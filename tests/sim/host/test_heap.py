@@ -20,8 +20,8 @@ from triton_dist.errors import (
 )
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.runtime.address_map import GUARD_BYTES, heap_base
+from triton_dist.runtime.offsets import ALIGNMENT, GAP, OffsetAllocator
 from triton_dist.sim import address_space
-from triton_dist.sim.address_space import GAP, OffsetAllocator
 from triton_dist.sim.simulate import simulate
 
 WORLD_SIZES = (1, 2, 3, 4, 8)
@@ -43,7 +43,7 @@ def test_same_offset_on_every_rank(world_size):
     assert shapes == [(3, 5), (7,), ()]
     assert offsets[0] >= GUARD_BYTES
     assert len(set(offsets)) == 3
-    assert all(offset % address_space.ALIGNMENT == 0 for offset in offsets)
+    assert all(offset % ALIGNMENT == 0 for offset in offsets)
 
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)

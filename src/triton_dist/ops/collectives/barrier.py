@@ -1,4 +1,4 @@
-"""A barrier between the ranks of a team, as a device function: each rank tells every other one, then waits for all.
+"""A barrier between the ranks of a team, as a device function and on a stream: each rank tells every other one, then waits for all.
 
 The epoch is a word in each rank's own memory that the barrier itself increments, so a replayed CUDA graph is right: nothing that changes
 from call to call comes from the host.
@@ -6,10 +6,15 @@ from call to call comes from the host.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+
+from ...runtime.symmetric import symm_zeros
+from ...runtime.world import require_world
+from ..team import find_team, workspace, world_ranks_tensor
 
 
 @triton.jit
@@ -26,3 +31,27 @@ def team_barrier(arrived, epoch, world_ranks, index, size):
         dl.notify(arrived + index, tl.load(world_ranks + peer), signal=now, sig_op="set", comm_scope="intra_node")
     dl.wait(arrived, size, "sys", "acquire", waitValue=now, cmp="ge")
     tl.store(epoch, now)
+
+
+@triton.jit(do_not_specialize=["index"])
+def barrier_kernel(arrived, epoch, world_ranks, index, size):
+    """One program: the barrier of a team."""
+    team_barrier(arrived, epoch, world_ranks, index, size)
+
+
+def barrier(group: object = None) -> None:
+    """A barrier of the ranks of ``group`` on the current stream; the host goes on. All of them call it.
+
+    Work queued after it starts when all work queued before it on every rank's current stream has finished.
+    group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
+    Raises NotInitializedError, InvalidArgumentError.
+    """
+    team = find_team(group, "barrier")
+    device = require_world("barrier").device
+
+    def make() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        arrived = symm_zeros((team.size,), torch.int32, name="arrived", group=group)
+        return arrived, torch.zeros(1, dtype=torch.int32, device=device), world_ranks_tensor(team, device)
+
+    arrived, epoch, world_ranks = workspace("barrier", team.ranks, make)
+    barrier_kernel[(1,)](arrived, epoch, world_ranks, team.index, team.size)

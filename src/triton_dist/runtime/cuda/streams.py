@@ -1,0 +1,85 @@
+"""Streams, events and signals of the host on CUDA; what ``runtime.streams`` asks of every kind of machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...errors import InvalidArgumentError
+from . import driver
+
+if TYPE_CHECKING:
+    from .world import CudaWorld
+
+_WAITS = {"ge": 0, "eq": 1}
+"""Conditions that a stream can wait for, as the driver numbers them."""
+
+
+class CudaStreams:
+    """torch's streams and events, and the driver's stream writes and waits."""
+
+    def __init__(self, world: CudaWorld) -> None:
+        self._world = world
+
+    def new_stream(self, priority: int) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self._world.device, priority=priority)
+
+    def current(self) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(self._world.device)
+
+    @contextlib.contextmanager
+    def use(self, stream: torch.cuda.Stream) -> Iterator[None]:
+        with torch.cuda.stream(stream):
+            yield
+
+    def key(self, stream: torch.cuda.Stream) -> int:
+        return stream.cuda_stream
+
+    def busy(self, stream: torch.cuda.Stream, what: str) -> bool:
+        return not stream.query()
+
+    def synchronize(self, stream: torch.cuda.Stream | None, what: str) -> None:
+        self._world.synchronize(stream, what)
+
+    def new_event(self, enable_timing: bool) -> torch.cuda.Event:
+        return torch.cuda.Event(enable_timing=enable_timing)
+
+    def record(self, event: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
+        event.record(stream)
+
+    def wait(self, event: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
+        stream.wait_event(event)
+
+    def event_busy(self, event: torch.cuda.Event, what: str) -> bool:
+        return not event.query()
+
+    def event_synchronize(self, event: torch.cuda.Event) -> None:
+        event.synchronize()
+
+    def elapsed_time(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return begin.elapsed_time(end)
+
+    def write_value(self, target: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
+        bits = target.element_size() * 8
+        driver.call(f"cuStreamWriteValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), 0)
+
+    def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
+        if compare not in _WAITS:
+            raise InvalidArgumentError(f"wait_value: a CUDA stream can wait for {sorted(_WAITS)} only, not {compare!r}; wait in a kernel")
+        bits = target.element_size() * 8
+        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _WAITS[compare])
+
+    def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
+        """By the copy engine where both are contiguous, else by torch's kernel."""
+        if destination.is_contiguous() and source.is_contiguous():
+            size: Any = source.numel() * source.element_size()
+            if size:
+                driver.call("cuMemcpyAsync", destination.data_ptr(), source.data_ptr(), size, stream.cuda_stream)
+        else:
+            with torch.cuda.stream(stream):
+                destination.copy_(source, non_blocking=True)
+        for tensor in (destination, source):
+            tensor.record_stream(stream)
