@@ -135,7 +135,7 @@ class CudaHeap:
 
     def _dropped(self, block: Block) -> None:
         block.tensors -= 1
-        if not block.tensors:
+        if not block.tensors and not block.freed:  # what symm_free freed is gone already
             self._dead.add(block.number)
 
     def _agree(self, kind: str, asked: str) -> None:
