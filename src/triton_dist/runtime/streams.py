@@ -40,24 +40,26 @@ class Event:
         """Mark the end of the work queued so far on ``stream`` (default: the current stream)."""
         from ..sim.work import RecordEvent
 
-        target = stream or current_stream()
-        self._context.submit(RecordEvent(self._event), stream=target.stream_id)
+        context = _owner("Event.record()", self._context)
+        context.submit(RecordEvent(self._event), stream=_id(stream))
 
     def wait(self, stream: Stream | None = None) -> None:
         """Make work queued on ``stream`` (default: the current stream) from now on wait for the event."""
         from ..sim.work import WaitEvent
 
-        target = stream or current_stream()
-        self._context.submit(WaitEvent(self._event), stream=target.stream_id)
+        context = _owner("Event.wait()", self._context)
+        context.submit(WaitEvent(self._event), stream=_id(stream))
 
     def query(self) -> bool:
         """Whether the work before the event has finished."""
+        _owner("Event.query()", self._context)
         if not self._event.done:
             self._context.poll("Event.query()")
         return self._event.done
 
     def synchronize(self) -> None:
         """Make the host wait for the event."""
+        _owner("Event.synchronize()", self._context)
         if not self._event.done:
             event = self._event
             self._context.block("Event.synchronize()", lambda: event.done)
@@ -90,6 +92,7 @@ class Stream:
         return hash((id(self._context), self.stream_id))
 
     def __enter__(self) -> Self:
+        _owner("with Stream", self._context)
         self._entered = [*getattr(self, "_entered", ()), self._context.stream]
         self._context.stream = self.stream_id
         return self
@@ -113,13 +116,14 @@ class Stream:
 
     def query(self) -> bool:
         """Whether everything queued on this stream has finished."""
+        _owner("Stream.query()", self._context)
         if self._context.busy(self.stream_id):
             self._context.poll(f"Stream.query() on stream {self.stream_id}")
         return not self._context.busy(self.stream_id)
 
     def synchronize(self) -> None:
         """Make the host wait until everything queued on this stream has finished."""
-        self._context.synchronize(self.stream_id, "Stream.synchronize()")
+        _owner("Stream.synchronize()", self._context).synchronize(self.stream_id, "Stream.synchronize()")
 
 
 def current_stream() -> Stream:
@@ -190,7 +194,22 @@ def copy_async(destination: torch.Tensor, source: torch.Tensor, stream: Stream |
 
 
 def _id(stream: Stream | None) -> int | None:
-    return None if stream is None else stream.stream_id
+    if stream is None:
+        return None
+    _owner("stream=", stream._context)
+    return stream.stream_id
+
+
+def _owner(what: str, owner: RankContext) -> RankContext:
+    """The rank that runs here, which has to be ``owner``, the one that made the stream or event in question."""
+    context = require_world(what)
+    if context is not owner:
+        ended = "" if context.simulation is owner.simulation else " of a simulation that has ended"
+        raise InvalidArgumentError(
+            f"{what}: rank {context.rank} uses a stream or event that rank {owner.rank}{ended} made; they belong to one rank, so make them "
+            "in the function that simulate runs"
+        )
+    return context
 
 
 def _signal_word(what: str, target: torch.Tensor) -> tuple[Any, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import NotInitializedError
+from ..errors import InvalidArgumentError, NotInitializedError
 
 if TYPE_CHECKING:
     from ..sim.context import RankContext
@@ -25,6 +25,21 @@ def current_world() -> RankContext | None:
     from ..sim import context
 
     return context.current()
+
+
+def ranks_of_group(group: object, what: str) -> tuple[int, ...]:
+    """World ranks of a ``torch.distributed`` group that this rank is in, in group order; None is all ranks.
+
+    what: the function that asks, for the messages. Raises InvalidArgumentError, NotInitializedError.
+    """
+    context = require_world(what)
+    if group is None:
+        return tuple(range(context.world_size))
+    import torch.distributed as dist
+
+    if not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
+    return tuple(dist.get_process_group_ranks(group))
 
 
 def rank() -> int:

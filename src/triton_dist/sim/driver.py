@@ -28,6 +28,7 @@ class _Utilities:
     """What Triton asks of a driver when it loads a kernel."""
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple:
+        # module, function, registers, spilled registers, most threads of a block
         return None, kernel, 0, 0, 1024
 
     def get_device_properties(self, device: int) -> dict[str, int]:
