@@ -176,3 +176,12 @@ def test_the_driver_works_on_tensors_of_the_cpu():
     assert driver.get_active_torch_device() == torch.device("cpu")
     assert driver.get_empty_cache_for_benchmark().device == torch.device("cpu")
     assert driver.get_current_stream(driver.get_current_device()) == 0
+
+
+def test_do_bench_says_that_there_is_no_gpu_clock():
+    out = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(triton_dist.errors.UnsupportedOperationError, match="do_bench"):
+        triton.testing.do_bench(lambda: options_kernel[(1,)](out, 9))
+    from triton_dist.sim.driver import benchmark
+
+    assert benchmark(lambda: options_kernel[(1,)](out, 9)) > 0

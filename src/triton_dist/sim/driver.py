@@ -9,6 +9,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from ..errors import UnsupportedOperationError
 from . import context
 from .gpus import DEFAULT_GPU, GPU, GPUS
 from .launch import Launcher, simulated_time
@@ -46,6 +47,24 @@ class _Utilities:
         }
 
 
+class _DeviceInterface:
+    """What ``triton.testing.do_bench`` measures with; there is no wall time of a GPU to measure here."""
+
+    @staticmethod
+    def synchronize() -> None:
+        """Kernels of this rank's streams have run when it returns."""
+        rank = context.current()
+        if rank is not None:
+            rank.synchronize()
+
+    @staticmethod
+    def Event(**options: object) -> object:  # noqa: N802  (the name that Triton calls)
+        raise UnsupportedOperationError(
+            "triton.testing.do_bench times kernels by the clock of a GPU, and the simulator has none; "
+            "use triton_dist.sim.driver.benchmark for simulated milliseconds"
+        )
+
+
 class SimDriver(DriverBase):
     """Triton's driver while ``simulate`` runs, or always on a machine with no GPU once ``triton_dist`` is imported."""
 
@@ -81,8 +100,8 @@ class SimDriver(DriverBase):
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 
-    def get_device_interface(self):
-        return torch.cpu
+    def get_device_interface(self) -> type[_DeviceInterface]:
+        return _DeviceInterface
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.int32)
