@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint coverage benchmark examples
+.PHONY: demo test lint coverage benchmark
 
 $(VENV)/.ready: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -170,9 +170,6 @@ def time_interpreter() -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# ---------------------------------------------------------------------- what only the simulator has
-
-
 def ops_executed(launch: Callable[[], object]) -> int:
     """Ops in the body of the straight-line kernel that ``launch`` runs, constants and the return left out."""
     from triton_dist.sim import kernel as kernels

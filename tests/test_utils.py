@@ -229,3 +229,21 @@ def test_import_does_no_work():
     code = f"import sys, triton_dist.utils; print([name for name in {unwanted} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_initialize_takes_a_process_group_that_is_there():
+    def fn():
+        dist.init_process_group("gloo")
+        group = utils.initialize_distributed(seed=3)
+        same = (group.size(), torch.initial_seed()) == (2, 3)
+        dist.destroy_process_group()
+        utils.finalize_distributed()  # symmetric memory is left, though torch.distributed was before
+        return same, utils.is_shmem_initialized()
+
+    assert simulate(fn, 2) == [(True, False)] * 2
+
+
+@pytest.mark.parametrize(("gpu", "has_tma"), [("a100", False), ("h100", True), ("b200", True)])
+def test_tma_is_the_pretended_gpus(gpu, has_tma):
+    assert simulate(utils.has_tma, 1, gpu=gpu) == [has_tma]
+    assert utils.has_tma() == (torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0))

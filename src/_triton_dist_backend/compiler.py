@@ -19,7 +19,6 @@ class SimBackend(BaseBackend):
         from triton_dist.sim.compiler import SimCompiler
 
         self.implementation = SimCompiler(target)
-        self.binary_ext = "simir"
 
     def hash(self) -> str:
         return self.implementation.hash()

@@ -18,7 +18,10 @@ def _no_gpu() -> bool:
 
 
 class SimDriverEntry(DriverBase):
-    """Active only when asked for by ``TRITON_DIST_SIMULATE=1``, or when ``triton_dist`` is imported on a machine with no GPU."""
+    """What Triton finds and calls for a driver; gives a ``SimDriver``.
+
+    Active only when asked for by ``TRITON_DIST_SIMULATE=1``, or when ``triton_dist`` is imported on a machine with no GPU.
+    """
 
     def __new__(cls):
         from triton_dist.sim.driver import SimDriver
@@ -30,6 +33,8 @@ class SimDriverEntry(DriverBase):
         if os.environ.get("TRITON_DIST_SIMULATE", "") not in ("", "0"):
             return True
         return "triton_dist" in sys.modules and _no_gpu()
+
+    # Triton passes over a class with abstract methods when it looks for drivers. Nothing calls these: ``__new__`` gives a SimDriver.
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Multi-GPU programming for stock Triton.
 
 A kernel is ordinary Triton plus the primitives of ``triton_dist.language`` (``dl.wait``, ``dl.notify``, ``dl.symm_at``, ...). ``simulate``
-runs it on many simulated ranks in one process and names races, deadlocks and accesses out of bounds.
+runs it on many simulated ranks in one process and names deadlocks and accesses out of bounds.
 
 Importing this package imports neither torch nor Triton, touches no device and sets no hook: names are loaded when first used.
 """

@@ -24,9 +24,6 @@ _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("0", "false", "off", "no", "n", "")
 
 
-# ---------------------------------------------------------------------- initialization
-
-
 def initialize_distributed(seed: int | None = None, initialize_shmem: bool = True) -> dist.ProcessGroup:
     """Start ``torch.distributed``, seed this rank, and make symmetric memory ready. Every rank calls it.
 
@@ -80,9 +77,6 @@ def is_shmem_initialized() -> bool:
     return context is not None and context.shmem_initialized
 
 
-# ---------------------------------------------------------------------- tensors
-
-
 def nvshmem_create_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Create a symmetric tensor; contents unspecified. Every rank calls it (see ``symm_empty``)."""
     _require_shmem("nvshmem_create_tensor")
@@ -112,9 +106,6 @@ def _require_shmem(what: str) -> None:
         raise NotInitializedError(f"{what} needs symmetric memory: call triton_dist.utils.initialize_distributed() first")
 
 
-# ---------------------------------------------------------------------- synchronization
-
-
 def nvshmem_barrier_all_on_stream(stream: streams.Stream | None = None) -> None:
     """A barrier of all ranks on ``stream`` (default: the current stream); the host does not wait.
 
@@ -134,9 +125,6 @@ def nvshmem_barrier_all_on_stream(stream: streams.Stream | None = None) -> None:
 rocshmem_barrier_all_on_stream = nvshmem_barrier_all_on_stream
 
 
-# ---------------------------------------------------------------------- platform
-
-
 def is_cuda() -> bool:
     """Whether kernels see a CUDA device; the simulator pretends to be one."""
     return world.is_initialized() or torch.cuda.is_available() and torch.version.hip is None
@@ -153,20 +141,12 @@ def _pretended_gpu() -> Any:
     return None if machine is None else machine.gpu
 
 
-def _capability() -> int:
-    """Compute capability times ten of the (pretended) device; 0 without one."""
-    gpu = _pretended_gpu()
-    if gpu is not None:
-        return gpu.capability
-    if not is_cuda():
-        return 0
-    major, minor = torch.cuda.get_device_capability()
-    return major * 10 + minor
-
-
 def has_tma() -> bool:
     """Whether the (pretended) device has the tensor memory accelerator: compute capability 9.0 and up."""
-    return is_cuda() and _capability() >= 90
+    gpu = _pretended_gpu()
+    if gpu is not None:
+        return gpu.capability >= 90
+    return is_cuda() and torch.cuda.get_device_capability() >= (9, 0)
 
 
 def is_nvshmem_multimem_supported() -> bool:
@@ -207,9 +187,6 @@ def get_device_max_shared_memory_size(device_id: int) -> int:
         return gpu.max_shared_memory
     properties: Any = torch.cuda.get_device_properties(device_id)
     return properties.shared_memory_per_block_optin
-
-
-# ---------------------------------------------------------------------- small helpers
 
 
 def dist_print(*args: Any, allowed_ranks: Sequence[int] | str = (0,), prefix: bool = False, need_sync: bool = False, **kwargs: Any) -> None:

@@ -130,6 +130,7 @@ def test_empty_sizes():
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), out=torch.empty(4, 4)), "it has to be (8, 4)"),
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), tiles=Tiles(8, 16, 16, 16)), "powers of 2"),
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), group=3), "process group"),
+        (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), num_programs=0), "at least 1"),
     ],
 )
 def test_bad_input_is_named(make, message):
@@ -166,7 +167,7 @@ def test_chosen_tiles_are_allowed(rows, itemsize):
         assert -(-rows // tiles.rows_per_signal) <= 4
 
 
-# ---------------------------------------------------------------------- twins: right but for one line
+# Twins of the kernels: right but for one line, and caught.
 
 
 @triton.jit(do_not_specialize=["index"])

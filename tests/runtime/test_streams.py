@@ -128,8 +128,6 @@ def test_elapsed_time():
         assert milliseconds > 0
 
 
-# ---------------------------------------------------------------------- signals
-
 COMPARISONS = {"eq": (3, 3), "ne": (0, 3), "gt": (2, 3), "ge": (3, 3), "lt": (0, -1), "le": (-1, -1)}
 """For each comparison the value waited against, and a value that fulfils it; the word starts at 0."""
 
@@ -206,9 +204,6 @@ def test_bad_signals(call, text):
         simulate(lambda: call(torch.zeros(2, dtype=torch.int32)), 1)
 
 
-# ---------------------------------------------------------------------- copies
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_copy_async(seed):
     def fn():
@@ -234,3 +229,33 @@ def test_bad_copies():
     with pytest.raises(InvalidArgumentError, match="same dtype"):
         simulate(lambda: streams.copy_async(torch.zeros(2), torch.zeros(2, dtype=torch.int32)), 1)
     simulate(lambda: streams.copy_async(torch.zeros(0), torch.zeros(0)), 1)
+
+
+USES = {
+    "enter": lambda stream, event: stream.__enter__(),
+    "stream synchronize": lambda stream, event: stream.synchronize(),
+    "stream query": lambda stream, event: stream.query(),
+    "stream argument": lambda stream, event: streams.copy_async(torch.zeros(1), torch.zeros(1), stream=stream),
+    "record": lambda stream, event: event.record(),
+    "record on it": lambda stream, event: streams.Event().record(stream),
+    "wait": lambda stream, event: event.wait(),
+    "event synchronize": lambda stream, event: event.synchronize(),
+    "event query": lambda stream, event: event.query(),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_streams_and_events_belong_to_one_rank(use):
+    """A stream kept in a global variable, say, is not silently taken for one of another rank or of the next simulation."""
+    made = {}
+
+    def fn():
+        made.setdefault(world.rank(), (streams.Stream(), streams.Event()))
+        symmetric.symm_zeros(1)
+        if world.rank() == 1:
+            use(*made[0])
+
+    with pytest.raises(InvalidArgumentError, match="rank 1 uses a stream or event that rank 0 made; they belong to one rank"):
+        simulate(fn, 2)
+    with pytest.raises(InvalidArgumentError, match="rank 0 of a simulation that has ended made"):
+        simulate(fn, 2)

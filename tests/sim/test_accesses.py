@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+import torch.distributed as dist
 import triton
 import triton.language as tl
 
@@ -134,6 +135,19 @@ def test_notify_is_checked():
     with pytest.raises(errors.NotSymmetricError):
         triton_dist.simulate(ordinary, 2)
 
+    @triton_dist.jit
+    def notify_beyond_kernel(flags, index):
+        dl.notify(flags + index, 1, signal=1, sig_op="add", comm_scope="intra_node")
+
+    def beyond(index):
+        my_flags = triton_dist.symm_zeros((4,), torch.int32)
+        notify_beyond_kernel[(1,)](my_flags, index)
+        triton_dist.synchronize()
+
+    for index in (-2, 4, 100):
+        with pytest.raises(errors.OutOfBoundsError, match=rf"notify of my_flags\[{index}\] of rank 1"):
+            triton_dist.simulate(beyond, 2, args=(index,))
+
 
 def test_arguments_live_until_the_launch_has_run():
     def run():
@@ -191,3 +205,50 @@ def test_launches_do_not_pile_up_memory():
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 30_000
+
+
+@triton.jit
+def byte_offsets_kernel(x, OFFSET: tl.constexpr, STEP: tl.constexpr, KIND: tl.constexpr):
+    address = x.to(tl.int64) + OFFSET
+    pointer = address.to(tl.pointer_type(tl.float32))
+    if KIND == "scalar":
+        tl.store(pointer, 1.0)
+    elif KIND == "row":
+        tl.store(pointer + tl.arange(0, 4), 1.0)
+    else:
+        bytes_off = tl.arange(0, 4).to(tl.int64) * tl.arange(0, 4) * STEP
+        tl.store((address + bytes_off).to(tl.pointer_type(tl.float32)), 1.0)
+
+
+@pytest.mark.parametrize(("kind", "offset", "step"), [("scalar", 2, 4), ("row", 2, 4), ("scattered", 0, 2)])
+def test_addresses_that_are_not_multiples_of_the_element_are_named(kind, offset, step):
+    x = torch.zeros(32)
+    with pytest.raises(errors.MisalignedAccessError, match=rf"store of 4 bytes at .* \(x \+ {2} bytes\).*not a multiple of 4"):
+        byte_offsets_kernel[(1,)](x, offset, step, kind)
+    assert not x.any()
+
+
+def test_tensors_on_other_devices_are_refused():
+    with pytest.raises(errors.InvalidArgumentError, match="'source' is on meta"):
+        copy_kernel[(1,)](torch.zeros(64, device="meta"), torch.zeros(64), COUNT=64)
+
+
+@triton_dist.jit
+def same_place_on_a_peer_kernel(words, out, peer, COUNT: tl.constexpr):
+    offset = tl.arange(0, COUNT)
+    same = tl.broadcast_to(words, (COUNT,))
+    tl.store(out + offset, tl.load(dl.symm_at(same, peer)))
+    behind = words + COUNT  # one past the end is a pointer of the same heap; only the load of it would be wrong
+    tl.store(out + COUNT + offset, tl.load(dl.symm_at(behind, peer) - COUNT + offset))
+
+
+def test_symm_at_of_a_splat_and_of_the_end():
+    def run():
+        words = triton_dist.symm_full((4,), 10 + triton_dist.rank(), torch.int32)
+        dist.init_process_group("gloo")
+        dist.barrier()
+        out = torch.zeros(8, dtype=torch.int32)
+        same_place_on_a_peer_kernel[(1,)](words, out, 1 - triton_dist.rank(), 4)
+        return out.tolist()
+
+    assert triton_dist.simulate(run, 2) == [[11] * 8, [10] * 8]

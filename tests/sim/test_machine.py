@@ -66,9 +66,6 @@ def test_a_seed_is_a_schedule():
     assert logged_order(0, "round_robin") == logged_order(1, "round_robin")
 
 
-# ---------------------------------------------------------------------- residency
-
-
 @triton.jit
 def wait_for_last_kernel(flags, DONE: tl.constexpr):
     """Program 0 waits for what the last program sets."""
@@ -142,9 +139,6 @@ def set_kernel(flags):
     tl.atomic_xchg(flags, 1, sem="release")
 
 
-# ---------------------------------------------------------------------- streams
-
-
 def test_one_stream_is_in_order_and_a_blocked_one_is_a_deadlock():
     def run():
         flags = triton_dist.symm_zeros((1,), torch.int32)
@@ -212,9 +206,6 @@ def test_an_event_that_never_comes_is_named():
 
     with pytest.raises(errors.DeadlockError, match="wait for an event of rank 0's stream 1"):
         triton_dist.simulate(run, 1)
-
-
-# ---------------------------------------------------------------------- the rest
 
 
 @pytest.mark.parametrize(

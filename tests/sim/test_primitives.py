@@ -29,9 +29,6 @@ def launch(kernel, *arguments, grid=(1,), **options):
     triton_dist.synchronize()
 
 
-# ---------------------------------------------------------------------- rank, num_ranks, symm_at
-
-
 @triton.jit
 def helper_rank():
     return dl.rank() * 10 + dl.num_ranks()
@@ -109,9 +106,6 @@ def test_stores_to_a_peer(world_size):
         assert out == [(me - 1) % world_size + offset for offset in range(77)] + [0] * 23
 
 
-# ---------------------------------------------------------------------- wait
-
-
 @triton_dist.jit
 def wait_kernel(words, out, count, expected, CMP: tl.constexpr):
     dl.wait(words, count, "sys", "acquire", waitValue=expected, cmp=CMP)
@@ -173,9 +167,6 @@ def test_a_wait_looks_at_all_its_words(count):
         assert not passes(wait_kernel, values, 3, "eq", torch.int32)
 
 
-# ---------------------------------------------------------------------- notify
-
-
 @triton_dist.jit
 def notify_all_kernel(words, value, OP: tl.constexpr, SCOPE: tl.constexpr):
     for peer in range(dl.num_ranks()):
@@ -225,9 +216,6 @@ def test_the_defaults_of_notify_reach_other_nodes(nodes):
         return words.item()
 
     assert triton_dist.simulate(run, 4, num_nodes=nodes) == [1] * 4
-
-
-# ---------------------------------------------------------------------- data behind a signal
 
 
 @triton_dist.jit
@@ -360,9 +348,6 @@ def test_a_descriptor_passes_through_consume_token():
     assert triton_dist.simulate(run, 2) == [True, True]
 
 
-# ---------------------------------------------------------------------- words of one thread
-
-
 @triton_dist.jit
 def word_kernel(words, out, ADD: tl.constexpr):
     """One warp's threads do the same: the store stores one value; the add adds once a thread."""
@@ -411,9 +396,6 @@ def test_a_lock_between_ranks(world_size):
 
     for seed in range(2):
         assert triton_dist.simulate(run, world_size, seed=seed)[0] == 2 * 3 * world_size
-
-
-# ---------------------------------------------------------------------- arguments
 
 
 @triton_dist.jit

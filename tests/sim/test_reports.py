@@ -123,8 +123,67 @@ def test_a_spin_loop_that_nobody_ends_is_a_deadlock():
         triton_dist.simulate(run, 1)
 
 
+@triton_dist.jit
+def take_lock_kernel(lock):
+    if dl.rank() == 1:
+        while tl.atomic_cas(lock + 2, 0, 1) != 0:  # the taken lock
+            pass
+
+
+@triton_dist.jit
+def load_acquire_kernel(lock):
+    while dl.ld(dl.symm_at(lock, 0) + 1, "sys", "acquire") != 1:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kernel", "grid", "text"),
+    [
+        (take_lock_kernel, 2, r"my_lock\[2\] of rank 1 = 1, last written by rank 1, program .* of take_lock_kernel at {here}"),
+        (load_acquire_kernel, 1, r"my_lock\[1\] of rank 0; nobody wrote it"),
+    ],
+)
+def test_a_spin_loop_is_reported_with_the_word_that_it_looks_at(kernel, grid, text):
+    def run():
+        my_lock = triton_dist.symm_zeros((4,), torch.int32)
+        kernel[(grid,)](my_lock)
+        triton_dist.synchronize()
+
+    text = text.format(here=f"{THIS_FILE}:{line_of('# the taken lock')}")
+    with pytest.raises(errors.DeadlockError, match=f"spins in a loop that sees no change; the last word it accessed is {text}"):
+        triton_dist.simulate(run, 2)
+
+
+def test_a_stream_that_waits_for_a_signal_is_named():
+    def run():
+        my_flags = triton_dist.symm_zeros((4,), torch.int32)
+        triton_dist.wait_value(my_flags[3], 2)
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.DeadlockError, match=r"rank 0, stream 0 waits for my_flags\[3\] of rank 0 >= 2; it is 0; nobody wrote it"):
+        triton_dist.simulate(run, 1)
+
+
 def test_a_loop_that_only_counts_is_a_livelock(monkeypatch):
     monkeypatch.setattr("triton_dist.sim.machine._LIVELOCK_STEPS", 5000)
     flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(errors.DeadlockError, match="livelock"):
+    with pytest.raises(errors.DeadlockError, match=r"livelock.*\n.*counting_spin_kernel at .*test_reports.py:\d+ goes round"):
         counting_spin_kernel[(1,)](flag, out)
+
+
+def test_a_long_report_is_cut_and_says_so():
+    def run():
+        signals = triton_dist.symm_zeros((30,), torch.int32)
+        wait_for_own_word_kernel[(30,)](signals)
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.DeadlockError) as caught:
+        triton_dist.simulate(run, 1)
+    text = str(caught.value)
+    assert text.count("waits for signals[") == 24
+    assert "... and 6 more waits" in text
+
+
+@triton_dist.jit
+def wait_for_own_word_kernel(signals):
+    dl.wait(signals + tl.program_id(0), 1, "gpu", "acquire")

@@ -370,6 +370,12 @@ def called(out, index):
 
 
 @triton_dist.jit
+def notify_in_branch_kernel(out):
+    if tid(0) == 0:
+        dl.notify(out, 0)
+
+
+@triton_dist.jit
 def varying_call_kernel(out):
     called(out, tid(0))
 
@@ -380,6 +386,7 @@ def varying_call_kernel(out):
         (tile_in_branch_kernel, "only some threads"),
         (atomic_in_branch_kernel, "only some threads"),
         (varying_return_kernel, "only some threads take"),
+        (notify_in_branch_kernel, "notify is a call of the whole block, but only some threads .*; use st or atomic_add"),
         (varying_call_kernel, "drop noinline"),
     ],
 )
@@ -387,3 +394,17 @@ def test_what_all_threads_have_to_do_is_refused_in_a_branch(kernel, message):
     with pytest.raises(errors.UnsupportedOperationError, match=message) as caught:
         kernel[(1,)](torch.zeros(128, dtype=torch.int32))
     assert "test_threads.py:" in str(caught.value)
+
+
+@triton_dist.jit
+def store_of_the_others_kernel(x, out, FIRST: tl.constexpr):
+    if tid(0) >= FIRST:
+        tl.store(x, 5)
+    tl.store(out, 1)
+
+
+@pytest.mark.parametrize(("first", "stored"), [(0, 5), (1, 0)])
+def test_a_stock_store_is_that_of_thread_0(first, stored):
+    x, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    store_of_the_others_kernel[(1,)](x, out, first)
+    assert (x.item(), out.item()) == (stored, 1)

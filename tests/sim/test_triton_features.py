@@ -10,6 +10,7 @@ from triton import knobs
 
 import triton_dist
 import triton_dist.language as dl
+from triton_dist.sim.gpus import GPUS
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": size}, num_warps=warps) for size in (16, 64, 256) for warps in (1, 4)], key=["count"])
@@ -152,5 +153,35 @@ def test_a_grid_may_be_empty_or_wrong():
     out = torch.zeros(1, dtype=torch.int32)
     options_kernel[(0,)](out, 9)
     assert out.item() == 0
-    with pytest.raises(triton_dist.errors.InvalidArgumentError, match="can't be negative"):
+    with pytest.raises(triton_dist.errors.InvalidArgumentError, match="dimension x is -1"):
         options_kernel[(-1,)](out, 9)
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_the_driver_answers_as_the_pretended_gpu(name):
+    def run():
+        driver = triton.runtime.driver.active
+        properties = driver.utils.get_device_properties(driver.get_current_device())
+        others = [driver.utils.get_device_properties(gpu.device_id)["multiprocessor_count"] for gpu in GPUS.values()]
+        return driver.get_device_capability(), properties["multiprocessor_count"], properties["max_shared_mem"], others
+
+    gpu = GPUS[name]
+    expected = (divmod(gpu.capability, 10), gpu.sm_count, gpu.max_shared_memory, [other.sm_count for other in GPUS.values()])
+    assert triton_dist.simulate(run, 1, gpu=name) == [expected]
+
+
+def test_the_driver_works_on_tensors_of_the_cpu():
+    driver = triton.runtime.driver.active
+    assert driver.is_active()
+    assert driver.get_active_torch_device() == torch.device("cpu")
+    assert driver.get_empty_cache_for_benchmark().device == torch.device("cpu")
+    assert driver.get_current_stream(driver.get_current_device()) == 0
+
+
+def test_do_bench_says_that_there_is_no_gpu_clock():
+    out = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(triton_dist.errors.UnsupportedOperationError, match="do_bench"):
+        triton.testing.do_bench(lambda: options_kernel[(1,)](out, 9))
+    from triton_dist.sim.driver import benchmark
+
+    assert benchmark(lambda: options_kernel[(1,)](out, 9)) > 0

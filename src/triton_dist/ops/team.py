@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidArgumentError
-from ..runtime.world import require_world
+from ..runtime.world import ranks_of_group, require_world
 
 
 @dataclass(frozen=True)
@@ -21,20 +20,14 @@ class Team:
 
     @property
     def size(self) -> int:
+        """Number of ranks."""
         return len(self.ranks)
 
 
 def find_team(group: object, what: str) -> Team:
     """The ranks of a ``torch.distributed`` group; None is all ranks. Raises InvalidArgumentError, NotInitializedError."""
-    context = require_world(what)
-    if group is None:
-        return Team(context.rank, tuple(range(context.world_size)))
-    import torch.distributed as dist
-
-    if not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
-    ranks = tuple(dist.get_process_group_ranks(group))
-    return Team(ranks.index(context.rank), ranks)
+    ranks = ranks_of_group(group, what)
+    return Team(ranks.index(require_world(what).rank), ranks)
 
 
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:

@@ -9,8 +9,8 @@ import triton.language as tl
 from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives.table import Choice, Kind, Operand, Primitive
 
-RANK_TYPE = tl.int32
-COUNT_TYPE = tl.int32
+_INTEGER_TYPE = tl.int32
+"""What ranks and counts become."""
 
 
 def unwrap(value: Any) -> Any:
@@ -66,7 +66,8 @@ def one_of_two_names(function: str, semantic_value: Any, sem_value: Any, default
 def check_operands(semantic: Any, function: str, primitive: Primitive, values: tuple[Any, ...]) -> dict[str, Any]:
     """The operands by name, each converted to what the lowerings expect.
 
-    Words and values take the type that the first operand, the pointer, points to; ranks and counts become int32.
+    Words and values take the type that the first operand, the pointer, points to; ranks and counts become int32. Raises
+    PrimitiveArgumentError.
     """
     operands: dict[str, Any] = {}
     for operand, value in zip(primitive.operands, values, strict=True):
@@ -81,9 +82,9 @@ def _check_operand(semantic: Any, function: str, operand: Operand, value: Any, p
     if operand.kind is Kind.POINTERS:
         return _check_pointer(function, operand, value, scalar=False)
     if operand.kind in (Kind.RANK, Kind.COUNT):
-        return _check_integer(semantic, function, operand, value, RANK_TYPE, scalar=True)
+        return _check_integer(semantic, function, operand, value, scalar=True)
     if operand.kind is Kind.RANKS:
-        return _check_integer(semantic, function, operand, value, RANK_TYPE, scalar=False)
+        return _check_integer(semantic, function, operand, value, scalar=False)
     if operand.kind is Kind.WORD:
         return _check_word(semantic, function, operand, value, pointer.dtype.element_ty)
     if operand.kind is Kind.VALUE:
@@ -106,16 +107,16 @@ def _check_pointer(function: str, operand: Operand, value: Any, *, scalar: bool)
     return value
 
 
-def _check_integer(semantic: Any, function: str, operand: Operand, value: Any, dtype: tl.dtype, *, scalar: bool) -> tl.tensor:
-    """An integer of any type, converted to ``dtype``; a Python int must fit it."""
+def _check_integer(semantic: Any, function: str, operand: Operand, value: Any, *, scalar: bool) -> tl.tensor:
+    """An integer of any type, converted to int32; a Python int must fit it."""
     seen = unwrap(value)
     if isinstance(seen, int) and not isinstance(seen, bool):
         if not -(1 << 31) <= seen < 1 << 31:
             raise fail(function, operand.name, value, f"{operand.kind.value} that fits int32")
-        return semantic.scalar_constant(seen, dtype=dtype)
+        return semantic.scalar_constant(seen, dtype=_INTEGER_TYPE)
     if not isinstance(seen, tl.tensor) or not _is_integer(seen) or (scalar and seen.type.is_block()):
         raise fail(function, operand.name, value, operand.kind.value)
-    return semantic.cast(seen, dtype)
+    return semantic.cast(seen, _INTEGER_TYPE)
 
 
 def _check_word(semantic: Any, function: str, operand: Operand, value: Any, element: tl.dtype) -> tl.tensor:

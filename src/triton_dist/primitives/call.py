@@ -1,4 +1,4 @@
-"""One checked use of a primitive, as the lowering modules receive it, and the few emission helpers they share."""
+"""One checked use of a primitive, as the lowering modules receive it, and the few emission functions they share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,12 @@ def as_carrier(semantic: Any, value: tl.tensor) -> tl.tensor:
     """The bits of a scalar in a register that assembly takes: int64 for 64 bits, else int32 with the upper bits zero."""
     bits = value.dtype.primitive_bitwidth
     integer = semantic.bitcast(value, tl.core.get_int_dtype(bits, signed=False))
-    return semantic.cast(integer, tl.int64 if bits == 64 else tl.int32)
+    return semantic.cast(integer, carrier_type(bits))
+
+
+def carrier_type(bits: int) -> tl.dtype:
+    """The type of the register that carries a scalar of that width."""
+    return tl.int64 if bits == 64 else tl.int32
 
 
 def from_carrier(semantic: Any, value: tl.tensor, dtype: tl.dtype) -> tl.tensor:

@@ -84,3 +84,7 @@ def _log2_bytes(element: tl.dtype) -> int:
     if element.is_ptr():
         return 3
     return max(element.primitive_bitwidth // 8, 1).bit_length() - 1
+
+
+LOWERINGS: dict[str, Lowering] = {"consume_token": consume_token, "syncthreads": syncthreads}
+"""Primitives that need nothing of the target."""

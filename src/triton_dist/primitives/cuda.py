@@ -15,7 +15,7 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.primitives import common
-from triton_dist.primitives.call import Call, Lowering, as_carrier, constant, from_carrier, inline_asm
+from triton_dist.primitives.call import Call, Lowering, as_carrier, carrier_type, constant, from_carrier, inline_asm
 from triton_dist.runtime import context_layout
 
 _FIRST_WITH_TMA = 90
@@ -130,7 +130,7 @@ def ld(semantic: Any, call: Call) -> tl.tensor:
     bits = call.result.primitive_bitwidth
     order = call.choice("semantic")
     text = f"ld.{order}.{call.choice('scope')}.global.b{bits} $0, [$1]; {_after_acquire(semantic, order)}"
-    loaded = inline_asm(semantic, text, f"={_register(bits)},l", [call["ptr"]], _carrier_type(bits), pure=False)
+    loaded = inline_asm(semantic, text, f"={_register(bits)},l", [call["ptr"]], carrier_type(bits), pure=False)
     return from_carrier(semantic, loaded, call.result)
 
 
@@ -184,9 +184,8 @@ def _atomic(semantic: Any, call: Call, operation: str, names: list[str]) -> tl.t
     text = f"{_before_release(semantic, order)} {instruction} {_after_acquire(semantic, order)}"
     register = _register(bits)
     constraints = ",".join([f"={register}", "l", *[register] * len(values)])
-    return from_carrier(
-        semantic, inline_asm(semantic, text, constraints, [call["ptr"], *values], _carrier_type(bits), pure=False), call.result
-    )
+    old = inline_asm(semantic, text, constraints, [call["ptr"], *values], carrier_type(bits), pure=False)
+    return from_carrier(semantic, old, call.result)
 
 
 def _before_release(semantic: Any, order: str) -> str:
@@ -205,16 +204,12 @@ def _register(bits: int) -> str:
     return "l" if bits == 64 else "r"
 
 
-def _carrier_type(bits: int) -> tl.dtype:
-    return tl.int64 if bits == 64 else tl.int32
-
-
 LOWERINGS: dict[str, Lowering] = {
+    **common.LOWERINGS,
     "rank": rank,
     "num_ranks": num_ranks,
     "symm_at": symm_at,
     "wait": wait,
-    "consume_token": common.consume_token,
     "notify": notify,
     "ld": ld,
     "st": st,
@@ -222,5 +217,4 @@ LOWERINGS: dict[str, Lowering] = {
     "atomic_cas": atomic_cas,
     "tid": tid,
     "fence": fence,
-    "syncthreads": common.syncthreads,
 }

@@ -13,7 +13,17 @@ import triton.language as tl
 
 from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives import common, hip_functions
-from triton_dist.primitives.call import Call, Lowering, as_carrier, call_function, constant, from_carrier, inline_asm, with_type
+from triton_dist.primitives.call import (
+    Call,
+    Lowering,
+    as_carrier,
+    call_function,
+    carrier_type,
+    constant,
+    from_carrier,
+    inline_asm,
+    with_type,
+)
 from triton_dist.runtime import context_layout
 
 ASSEMBLY_TARGETS = ("gfx942", "gfx950")
@@ -60,7 +70,7 @@ def ld(semantic: Any, call: Call) -> tl.tensor:
     bits = call.result.primitive_bitwidth
     scope = _SCOPE_BITS[call.choice("scope")]
     lines = [f"global_load_{_LOAD_SUFFIX[bits]} $0, $1, off {scope}", _WAIT, *_after_acquire(call)]
-    loaded = _assembly(semantic, call, lines, "=&v,v", [call["ptr"]], _carrier_type(bits))
+    loaded = _assembly(semantic, call, lines, "=&v,v", [call["ptr"]], carrier_type(bits))
     return from_carrier(semantic, loaded, call.result)
 
 
@@ -125,7 +135,7 @@ def _atomic(semantic: Any, call: Call, instructions: list[str], values: list[tl.
     bits = call.result.primitive_bitwidth
     lines = [*_before_release(call), *instructions, _WAIT, *_after_acquire(call)]
     constraints = ",".join(["=&v", "v", *["v"] * len(values)]) + clobbers
-    return from_carrier(semantic, _assembly(semantic, call, lines, constraints, [call["ptr"], *values], _carrier_type(bits)), call.result)
+    return from_carrier(semantic, _assembly(semantic, call, lines, constraints, [call["ptr"], *values], carrier_type(bits)), call.result)
 
 
 def _atomic_bits(call: Call) -> str:
@@ -152,16 +162,12 @@ def _zero_extended(semantic: Any, value: tl.tensor) -> tl.tensor:
     return semantic.cast(semantic.bitcast(value, tl.uint32), tl.int64)
 
 
-def _carrier_type(bits: int) -> tl.dtype:
-    return tl.int64 if bits == 64 else tl.int32
-
-
 LOWERINGS: dict[str, Lowering] = {
+    **common.LOWERINGS,
     "rank": rank,
     "num_ranks": num_ranks,
     "symm_at": symm_at,
     "wait": wait,
-    "consume_token": common.consume_token,
     "notify": notify,
     "ld": ld,
     "st": st,
@@ -169,5 +175,4 @@ LOWERINGS: dict[str, Lowering] = {
     "atomic_cas": atomic_cas,
     "tid": tid,
     "fence": fence,
-    "syncthreads": common.syncthreads,
 }

@@ -29,7 +29,6 @@ class Caller(Enum):
     """Who calls a primitive together: each thread for itself, or all threads of the block."""
 
     THREAD = "thread"
-    WARP = "warp"
     BLOCK = "block"
     ANY = "any"
 
@@ -73,9 +72,9 @@ class Primitive:
 
     name: str
     doc: str
-    caller: Caller
-    order: str
-    effect: str
+    caller: Caller = Caller.ANY
+    order: str = "none"
+    effect: str = "none"
     operands: tuple[Operand, ...] = ()
     choices: tuple[Choice, ...] = ()
     result: Result = Result.NONE
@@ -106,9 +105,6 @@ _ROWS = (
     Primitive(
         name="rank",
         doc="Rank of the calling process in the world.",
-        caller=Caller.ANY,
-        order="none",
-        effect="none",
         choices=(Choice("axis", "axis", (-1, 0)),),
         result=Result.INT32,
         pure=True,
@@ -116,9 +112,6 @@ _ROWS = (
     Primitive(
         name="num_ranks",
         doc="Number of ranks in the world.",
-        caller=Caller.ANY,
-        order="none",
-        effect="none",
         choices=(Choice("axis", "axis", (-1, 0)),),
         result=Result.INT32,
         pure=True,
@@ -126,9 +119,6 @@ _ROWS = (
     Primitive(
         name="symm_at",
         doc="The same symmetric object on another rank.",
-        caller=Caller.ANY,
-        order="none",
-        effect="none",
         operands=(Operand("ptr", Kind.POINTERS), Operand("rank", Kind.RANKS)),
         result=Result.SAME,
         pure=True,
@@ -146,9 +136,7 @@ _ROWS = (
     Primitive(
         name="consume_token",
         doc="The value, made to depend on the wait that returned the token.",
-        caller=Caller.ANY,
         order="data dependence",
-        effect="none",
         operands=(Operand("value", Kind.ANY), Operand("token", Kind.TOKEN)),
         result=Result.SAME,
     ),
@@ -204,8 +192,6 @@ _ROWS = (
         name="tid",
         doc="Index of the calling thread in its block.",
         caller=Caller.THREAD,
-        order="none",
-        effect="none",
         choices=(Choice("axis", "axis", (0, 1, 2)),),
         result=Result.INT32,
         pure=True,
@@ -228,27 +214,18 @@ _ROWS = (
     Primitive(
         name="num_warps",
         doc="Number of warps of the block.",
-        caller=Caller.ANY,
-        order="none",
-        effect="none",
         result=Result.CONSTEXPR,
         pure=True,
     ),
     Primitive(
         name="threads_per_warp",
         doc="Threads of a warp: 32 on NVIDIA, 64 on AMD's data-centre GPUs.",
-        caller=Caller.ANY,
-        order="none",
-        effect="none",
         result=Result.CONSTEXPR,
         pure=True,
     ),
     Primitive(
         name="num_threads",
         doc="Threads of the block: num_warps * threads_per_warp.",
-        caller=Caller.ANY,
-        order="none",
-        effect="none",
         result=Result.CONSTEXPR,
         pure=True,
     ),

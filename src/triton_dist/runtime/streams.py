@@ -27,28 +27,30 @@ class Event:
     """
 
     def __init__(self, enable_timing: bool = True) -> None:
-        self._streams = require_world("Event()").streams
-        self._event = self._streams.new_event(enable_timing)
+        self._world = require_world("Event()")
+        self._event = self._world.streams.new_event(enable_timing)
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark the end of the work queued so far on ``stream`` (default: the current stream)."""
-        self._streams.record(self._event, (stream or current_stream()).handle)
+        world = _owner("Event.record()", self._world)
+        world.streams.record(self._event, _handle(world, stream))
 
     def wait(self, stream: Stream | None = None) -> None:
         """Make work queued on ``stream`` (default: the current stream) from now on wait for the event."""
-        self._streams.wait(self._event, (stream or current_stream()).handle)
+        world = _owner("Event.wait()", self._world)
+        world.streams.wait(self._event, _handle(world, stream))
 
     def query(self) -> bool:
         """Whether the work before the event has finished."""
-        return not self._streams.event_busy(self._event, "Event.query()")
+        return not _owner("Event.query()", self._world).streams.event_busy(self._event, "Event.query()")
 
     def synchronize(self) -> None:
         """Make the host wait for the event."""
-        self._streams.event_synchronize(self._event)
+        _owner("Event.synchronize()", self._world).streams.event_synchronize(self._event)
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this event to ``end``, both recorded and finished; simulated time in the simulator."""
-        return self._streams.elapsed_time(self._event, end._event)
+        return self._world.streams.elapsed_time(self._event, end._event)
 
 
 class Stream:
@@ -77,7 +79,7 @@ class Stream:
 
     def __enter__(self) -> Self:
         entered = contextlib.ExitStack()
-        entered.enter_context(self._world.streams.use(self.handle))
+        entered.enter_context(_owner("with Stream", self._world).streams.use(self.handle))
         self._entered = [*getattr(self, "_entered", ()), entered]
         return self
 
@@ -100,11 +102,11 @@ class Stream:
 
     def query(self) -> bool:
         """Whether everything queued on this stream has finished."""
-        return not self._world.streams.busy(self.handle, "Stream.query()")
+        return not _owner("Stream.query()", self._world).streams.busy(self.handle, "Stream.query()")
 
     def synchronize(self) -> None:
         """Make the host wait until everything queued on this stream has finished."""
-        self._world.streams.synchronize(self.handle, "Stream.synchronize()")
+        _owner("Stream.synchronize()", self._world).streams.synchronize(self.handle, "Stream.synchronize()")
 
 
 def current_stream() -> Stream:
@@ -164,7 +166,22 @@ def copy_async(destination: torch.Tensor, source: torch.Tensor, stream: Stream |
 
 
 def _handle(world: World, stream: Stream | None) -> Any:
-    return world.streams.current() if stream is None else stream.handle
+    if stream is None:
+        return world.streams.current()
+    _owner("stream=", stream._world)
+    return stream.handle
+
+
+def _owner(what: str, owner: World) -> World:
+    """The rank that runs here, which has to be ``owner``, the one that made the stream or event in question."""
+    world = require_world(what)
+    if world is not owner:
+        ended = "" if getattr(world, "simulation", None) is getattr(owner, "simulation", None) else " of a simulation that has ended"
+        raise InvalidArgumentError(
+            f"{what}: rank {world.rank} uses a stream or event that rank {owner.rank}{ended} made; they belong to one rank, so make them "
+            "in the function that simulate runs"
+        )
+    return world
 
 
 def _signal_world(what: str, target: torch.Tensor) -> World:

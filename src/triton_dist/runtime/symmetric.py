@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import contextlib
+import itertools
 import linecache
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from ..errors import InvalidArgumentError
-from .world import World, current_world, require_world
+from .world import current_world, ranks_of_group, require_world
 
 _ASSIGNMENT = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?::[^=]+)?=(?!=)")
 _PACKAGE = __name__.split(".")[0]
@@ -87,18 +87,7 @@ def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: s
     if not isinstance(dtype, torch.dtype):
         raise InvalidArgumentError(f"{what}: dtype={dtype!r} must be a torch dtype such as torch.float32")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    ranks = _world_ranks(what, context, group)
-    return context.heap.allocate(context, ranks, sizes, dtype, name or _assigned_name(), zero=zero)
-
-
-def _world_ranks(what: str, context: World, group: object) -> tuple[int, ...]:
-    if group is None:
-        return tuple(range(context.world_size))
-    import torch.distributed as dist
-
-    if not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
-    return tuple(dist.get_process_group_ranks(group))
+    return context.heap.allocate(context, ranks_of_group(group, what), sizes, dtype, name or _assigned_name(), zero=zero)
 
 
 def _assigned_name() -> str | None:
@@ -107,15 +96,25 @@ def _assigned_name() -> str | None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
         frame = frame.f_back
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-    match = _ASSIGNMENT.match(line)
-    if match:
-        return match.group(1)
-    with contextlib.suppress(SyntaxError, ValueError, IndexError):
-        (statement,) = ast.parse(line.strip()).body
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple) and isinstance(statement.targets[0], ast.Tuple):
-            column = list(frame.f_code.co_positions())[frame.f_lasti // 2][2] or 0
-            column -= len(line) - len(line.lstrip())
-            for target, value in zip(statement.targets[0].elts, statement.value.elts, strict=True):
-                if value.col_offset <= column < (value.end_col_offset or 0):
-                    return ast.unparse(target).rsplit(".")[-1]
-    return None
+    try:
+        tree = ast.parse(line.strip())
+    except (SyntaxError, ValueError):
+        # The first line of a statement that has several.
+        match = _ASSIGNMENT.match(line)
+        return match.group(1) if match else None
+    column = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
+    column = None if column is None else column - (len(line) - len(line.lstrip()))
+    names = [name for name, value in _assignments(tree) if column is None or value.col_offset <= column < (value.end_col_offset or 0)]
+    return names[0] if len(names) == 1 else None
+
+
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """What is assigned to a name or an attribute somewhere in ``tree``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) or node.value is None:
+            continue
+        whole = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        several = isinstance(whole, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        for target, value in zip(whole.elts, node.value.elts, strict=False) if several else [(whole, node.value)]:  # type: ignore[attr-defined]
+            if isinstance(target, (ast.Name, ast.Attribute)):
+                yield ast.unparse(target).rpartition(".")[2], value

@@ -64,6 +64,21 @@ def current_world() -> World | None:
     return context.current() or _process_world
 
 
+def ranks_of_group(group: object, what: str) -> tuple[int, ...]:
+    """World ranks of a ``torch.distributed`` group that this rank is in, in group order; None is all ranks.
+
+    what: the function that asks, for the messages. Raises InvalidArgumentError, NotInitializedError.
+    """
+    context = require_world(what)
+    if group is None:
+        return tuple(range(context.world_size))
+    import torch.distributed as dist
+
+    if not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
+    return tuple(dist.get_process_group_ranks(group))
+
+
 def rank() -> int:
     """This process's rank in the world."""
     return require_world("rank()").rank

@@ -186,9 +186,9 @@ def _bound(operation: Operation, facts: FunctionFacts) -> Bound | None:
     vector, limit = operation.operands
     is_upper, add = _BOUNDS[operation.attributes["predicate"]]
     if vector in facts.uniform:
-        # limit > vector and so on: the same with the sides exchanged
+        # The same with the sides exchanged: limit < vector is vector >= limit + 1.
         vector, limit = limit, vector
-        is_upper, add = {(True, 0): (False, 1), (True, 1): (False, 0), (False, 1): (True, 0), (False, 0): (True, 1)}[is_upper, add]
+        is_upper, add = not is_upper, 1 - add
     if limit not in facts.uniform or vector not in facts.linear or len(facts.axes[vector]) != 1:
         return None
     return Bound(vector, limit, is_upper, add)

@@ -79,6 +79,7 @@ class ModuleEmitter:
         raise UnsupportedOperationError("the module has no public function")
 
     def fresh(self, prefix: str) -> str:
+        """A Python name that is not used yet."""
         self._counter += 1
         return f"{prefix}{self._counter}"
 
@@ -133,16 +134,29 @@ class FunctionEmitter:
         self.rest: tuple[Block, int] = (Block(""), 0)
         """The block that is being emitted and the number of the op behind the present one."""
 
-    # ------------------------------------------------------------------ output
-
     def line(self, text: str) -> None:
+        """Append a line of Python, made from the op at the present source location."""
         self.module.lines.append("    " * self.indent + text)
         self.module.locations.append(self.location)
 
     def fail(self, why: str) -> UnsupportedOperationError:
+        """The error for what the simulator can't run, with the source line."""
         return UnsupportedOperationError(f"{self.location}: {why}")
 
-    # ------------------------------------------------------------------ values
+    def forbid_varying(self, operation: Operation) -> None:
+        """Raise UnsupportedOperationError if an operand differs from thread to thread."""
+        if any(name in self.facts.varying for name in operation.operands):
+            raise self.fail(
+                f"{operation.name} needs a value that is the same in all threads, but this one varies from thread to thread "
+                "(it is from tid); use ld, st or an atomic of triton_dist.language for per-thread work"
+            )
+
+    def forbid_divergence(self, operation: Operation) -> None:
+        """Raise UnsupportedOperationError where only some threads of the block may come."""
+        if self.mask is not None:
+            raise self.fail(
+                f"{operation.name} of a tile stands where only some threads of the block may come; all threads have to reach it"
+            )
 
     def define(self, name: str, kind: Type | None = None) -> str:
         """A fresh Python name for a value of the IR."""
@@ -160,6 +174,7 @@ class FunctionEmitter:
         self.names[name] = python
 
     def value(self, name: str) -> str:
+        """Python name of a value of the IR."""
         return self.names[name]
 
     def kind(self, name: str) -> Type:
@@ -180,9 +195,11 @@ class FunctionEmitter:
         return python
 
     def arrays(self, operation: Operation) -> list[str]:
+        """``array`` of each operand."""
         return [self.array(name) for name in operation.operands]
 
     def values(self, operation: Operation) -> list[str]:
+        """``value`` of each operand."""
         return [self.names[name] for name in operation.operands]
 
     def assign(self, operation: Operation, expression: str) -> None:
@@ -236,11 +253,11 @@ class FunctionEmitter:
         return self.origins.get(source, "None") if source else "None"
 
     def location_number(self) -> int:
+        """Number of the present source line, for what reports it at run time."""
         return self.module.location_id(self.location)
 
-    # ------------------------------------------------------------------ structure
-
     def emit_function(self, python_name: str) -> None:
+        """Emit the whole function, as a generator function of the program and the arguments."""
         entry = self.function.regions[0][0]
         self.location = self.function.location
         parameters = "".join(f", {self.define(name)}" for name, _ in entry.arguments)
@@ -276,6 +293,7 @@ class FunctionEmitter:
         self.blocks, self.next_block = outer
 
     def emit_block(self, block: Block) -> None:
+        """Emit the ops of a block, in order."""
         for number, operation in enumerate(block.operations):
             self.rest = (block, number + 1)
             self.emit_operation(operation)
@@ -295,6 +313,7 @@ class FunctionEmitter:
         self.line("yield")
 
     def emit_operation(self, operation: Operation) -> None:
+        """Emit one op by its handler. Raises UnsupportedOperationError, with the source line, if there is none."""
         if operation.location.line:
             self.location = operation.location
         if operation.results and operation.results[0] in self.facts.deferred:

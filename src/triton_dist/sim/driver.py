@@ -9,6 +9,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from ..errors import UnsupportedOperationError
 from . import context
 from .gpus import DEFAULT_GPU, GPU, GPUS
 from .launch import Launcher, simulated_time
@@ -28,6 +29,7 @@ class _Utilities:
     """What Triton asks of a driver when it loads a kernel."""
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple:
+        # module, function, registers, spilled registers, most threads of a block
         return None, kernel, 0, 0, 1024
 
     def get_device_properties(self, device: int) -> dict[str, int]:
@@ -43,6 +45,24 @@ class _Utilities:
             "mem_clock_rate": 2_619_000,
             "mem_bus_width": 5120,
         }
+
+
+class _DeviceInterface:
+    """What ``triton.testing.do_bench`` measures with; there is no wall time of a GPU to measure here."""
+
+    @staticmethod
+    def synchronize() -> None:
+        """Kernels of this rank's streams have run when it returns."""
+        rank = context.current()
+        if rank is not None:
+            rank.synchronize()
+
+    @staticmethod
+    def Event(**options: object) -> object:  # noqa: N802  (the name that Triton calls)
+        raise UnsupportedOperationError(
+            "triton.testing.do_bench times kernels by the clock of a GPU, and the simulator has none; "
+            "use triton_dist.sim.driver.benchmark for simulated milliseconds"
+        )
 
 
 class SimDriver(DriverBase):
@@ -80,8 +100,8 @@ class SimDriver(DriverBase):
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 
-    def get_device_interface(self):
-        return torch.cpu
+    def get_device_interface(self) -> type[_DeviceInterface]:
+        return _DeviceInterface
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .codegen import FunctionEmitter, handles
 from .ir import Block, Operation
+from .requests import SPIN
 
 
 def _assign_all(emitter: FunctionEmitter, targets: list[str], sources: list[str]) -> None:
@@ -37,8 +38,6 @@ def _return(emitter: FunctionEmitter, operation: Operation) -> None:
 @handles("tt.call")
 def _call(emitter: FunctionEmitter, operation: Operation) -> None:
     callee = str(operation.attributes["callee"]).removeprefix("@").strip('"')
-    if emitter.vector:
-        raise emitter.fail("a call of a function that is not inlined stands in a combine function")
     if any(name in emitter.facts.varying for name in operation.operands):
         raise emitter.fail("a value that differs from thread to thread is passed to a function that is not inlined; drop noinline")
     arguments = "".join(f", {value}" for value in emitter.values(operation))
@@ -50,8 +49,7 @@ def _call(emitter: FunctionEmitter, operation: Operation) -> None:
 def _conditional_branch(emitter: FunctionEmitter, operation: Operation) -> None:
     if operation.operands[0] in emitter.facts.varying:
         raise emitter.fail("a return that only some threads take; use if/else around the rest instead")
-    sizes = operation.attributes["operandSegmentSizes"]
-    _, first, _ = sizes  # type: ignore[misc]
+    _, first, _ = operation.attributes["operandSegmentSizes"]
     passed = operation.operands[1:]
     for head, label, arguments in (
         (f"if {emitter.value(operation.operands[0])}:", operation.successors[0], passed[:first]),
@@ -91,8 +89,6 @@ def _for(emitter: FunctionEmitter, operation: Operation) -> None:
     carried = [emitter.define(name) for name in names[1:]]
     _assign_all(emitter, carried, _carried(emitter, names[1:], initial))
     bounds = ", ".join(emitter.value(name) for name in (lower, upper, step))
-    if emitter.kind(lower).shape is not None:
-        raise emitter.fail("a loop whose bounds are elements of a tile stands in a combine function")
     if operation.attributes.get("unsignedCmp"):
         bits = (1 << emitter.facts.types[lower].bits) - 1
         bounds = ", ".join(f"{emitter.value(name)} & {bits}" for name in (lower, upper, step))
@@ -112,8 +108,6 @@ def _while(emitter: FunctionEmitter, operation: Operation) -> None:
     if condition in emitter.facts.varying:
         _divergent_while(emitter, operation)
         return
-    if emitter.vector:
-        raise emitter.fail("a while loop stands in a combine function")
     names = [name for name, _ in before.arguments]
     carried = [emitter.define(name) for name in names]
     _assign_all(emitter, carried, _carried(emitter, names, operation.operands))
@@ -140,18 +134,12 @@ def _yield_back_edge(emitter: FunctionEmitter, names: list[str], carried: list[s
     if emitter.facts.reads_clock:
         emitter.line("yield")
         return
-    emitter.module.namespace.setdefault("SPIN", _spin())
+    emitter.module.namespace.setdefault("SPIN", SPIN)
     tests = [
         f"{old} is {new}" if emitter.kind(name).shape is not None else f"{old} == {new}"
         for name, old, new in zip(names, carried, again, strict=True)
     ]
     emitter.line(f"yield {'SPIN if ' + ' and '.join(tests) + ' else None' if tests else 'SPIN'}")
-
-
-def _spin() -> object:
-    from .requests import SPIN
-
-    return SPIN
 
 
 @handles("scf.if")
@@ -186,9 +174,6 @@ def _vector_if(emitter: FunctionEmitter, operation: Operation) -> None:
     for position, name in enumerate(operation.results):
         sides = [emitter.array(_yields(region[0])[position]) for region in operation.regions]
         emitter.line(f"{emitter.define(name)} = np.where({condition}, {sides[0]}, {sides[1]})")
-
-
-# ---------------------------------------------------------------------- control flow that differs from thread to thread
 
 
 def _side(emitter: FunctionEmitter, blocks: list[Block], parameters: list[str]) -> str:

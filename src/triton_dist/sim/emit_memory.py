@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .codegen import FunctionEmitter, handles
-from .emit_shape import _forbid_varying
 from .ir import Operation
+from .types import Type, element_dtype
 
 _RELEASES = (3, 4)
 """``sem`` of atomics that release, as the IR numbers them: release, acq_rel."""
@@ -45,18 +45,21 @@ def _load(emitter: FunctionEmitter, operation: Operation) -> None:
         emitter.assign(operation, f"{call}{plain} if {emitter.value(mask)} else {fallback}")
 
 
+def _access(emitter: FunctionEmitter, kind: Type, pointer: str) -> tuple[str, str, int]:
+    """Python names of an element's dtype and of the allocation that a pointer is from, and the number of the source line."""
+    return emitter.module.dtype(kind.dtype), emitter.origin(pointer), emitter.location_number()
+
+
 @handles("tt.store")
 def _store(emitter: FunctionEmitter, operation: Operation) -> None:
     pointer, value, mask = _segments(operation, 3)
     kind = operation.operand_types[1]
-    dtype = emitter.module.dtype(kind.dtype)
-    origin = emitter.origin(pointer)
+    dtype, origin, where = _access(emitter, kind, pointer)
     if kind.shape is not None:
-        _no_divergence(emitter, operation)
+        emitter.forbid_divergence(operation)
         arguments = f"{emitter.value(pointer)}, {emitter.array(value)}, {emitter.masks(mask)}, {dtype}, {kind.shape}, {origin}"
         emitter.line(f"memory.store(C, {arguments})")
         return
-    where = emitter.location_number()
     if emitter.mask is not None or any(operand in emitter.facts.varying for operand in operation.operands):
         on = emitter.array(mask) if mask else "True"
         arguments = f"{emitter.array(pointer)}, {emitter.array(value)}, {on}, {dtype}, {emitter.mask or 'None'}, {where}"
@@ -66,27 +69,20 @@ def _store(emitter: FunctionEmitter, operation: Operation) -> None:
     emitter.line(f"{guard}memory.store_scalar(C, {emitter.value(pointer)}, {emitter.value(value)}, {dtype}, {origin}, {where})")
 
 
-def _no_divergence(emitter: FunctionEmitter, operation: Operation) -> None:
-    if emitter.mask is not None:
-        raise emitter.fail(f"{operation.name} of a tile stands where only some threads of the block may come; all threads have to reach it")
-
-
 @handles("tt.atomic_rmw")
 def _atomic(emitter: FunctionEmitter, operation: Operation) -> None:
-    _no_divergence(emitter, operation)
+    emitter.forbid_divergence(operation)
     pointer, value, mask = _segments(operation, 3)
     kind = operation.result_types[0]
-    dtype = emitter.module.dtype(kind.dtype)
+    dtype, origin, where = _access(emitter, kind, pointer)
     what = operation.attributes["atomic_rmw_op"]
-    where = emitter.location_number()
-    origin = emitter.origin(pointer)
     used = bool(emitter.facts.users[operation.results[0]])
     emitter.line("yield")
     if kind.shape is not None:
         arguments = f"{what}, {emitter.value(pointer)}, {emitter.array(value)}, {emitter.masks(mask)}, {dtype}, {kind.shape}"
         emitter.assign(operation, f"memory.atomic(C, {arguments}, {origin}, {used}, {where})")
         return
-    _forbid_varying(emitter, operation)
+    emitter.forbid_varying(operation)
     arguments = f"{what}, {emitter.value(pointer)}, {emitter.value(value)}, {emitter.value(mask) if mask else True}, {dtype}"
     emitter.assign_scalar(operation, f"memory.atomic_scalar(C, {arguments}, {origin}, {where})")
     if not used and operation.attributes["sem"] in _RELEASES:
@@ -95,18 +91,16 @@ def _atomic(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.atomic_cas")
 def _compare_and_swap(emitter: FunctionEmitter, operation: Operation) -> None:
-    _no_divergence(emitter, operation)
+    emitter.forbid_divergence(operation)
     pointer, expected, value = operation.operands
     kind = operation.result_types[0]
-    dtype = emitter.module.dtype(kind.dtype)
-    where = emitter.location_number()
-    origin = emitter.origin(pointer)
+    dtype, origin, where = _access(emitter, kind, pointer)
     emitter.line("yield")
     if kind.shape is not None:
         arguments = f"{emitter.value(pointer)}, {emitter.array(expected)}, {emitter.array(value)}, {dtype}, {kind.shape}, {origin}, {where}"
         emitter.assign(operation, f"memory.compare_and_swap(C, {arguments})")
         return
-    _forbid_varying(emitter, operation)
+    emitter.forbid_varying(operation)
     arguments = f"{emitter.value(pointer)}, {emitter.value(expected)}, {emitter.value(value)}, {dtype}, {origin}, {where}"
     emitter.assign_scalar(operation, f"memory.compare_and_swap_scalar(C, {arguments})")
 
@@ -122,7 +116,7 @@ def _atomic_load(emitter: FunctionEmitter, operation: Operation) -> None:
     if kind.shape is not None:
         emitter.assign(operation, f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, None, {dtype}, {kind.shape}, {origin})")
         return
-    _forbid_varying(emitter, operation)
+    emitter.forbid_varying(operation)
     call = f"primitives.load_word(C, {emitter.value(pointer)}, {dtype}, {origin})"
     emitter.assign_scalar(operation, f"({call} if {emitter.value(mask)} else {dtype}.type(0))")
 
@@ -149,9 +143,6 @@ def _atomic_poll(emitter: FunctionEmitter, operation: Operation) -> None:
     emitter.assign_scalar(operation, f"(yield from primitives.atomic_poll(C, {arguments}))")
 
 
-# ---------------------------------------------------------------------- descriptors
-
-
 @handles("tt.make_tensor_descriptor")
 def _make_descriptor(emitter: FunctionEmitter, operation: Operation) -> None:
     kind = operation.result_types[0]
@@ -159,8 +150,6 @@ def _make_descriptor(emitter: FunctionEmitter, operation: Operation) -> None:
     base, *sizes = operation.operands
     shape = "".join(f"{emitter.value(name)}, " for name in sizes[:rank])
     strides = "".join(f"{emitter.value(name)}, " for name in sizes[rank : 2 * rank])
-    from .types import element_dtype
-
     dtype = emitter.module.dtype(element_dtype(kind.pointee))
     nan = operation.attributes.get("padding") == 2
     is_unsigned = kind.pointee.startswith("ui")
@@ -181,14 +170,14 @@ def _descriptor_load(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.descriptor_store")
 def _descriptor_store(emitter: FunctionEmitter, operation: Operation) -> None:
-    _no_divergence(emitter, operation)
+    emitter.forbid_divergence(operation)
     target, value, *index = operation.operands
     emitter.line(f"descriptor.store(C, {emitter.value(target)}, {_index(emitter, index)}, {emitter.array(value)})")
 
 
 @handles("tt.descriptor_reduce")
 def _descriptor_reduce(emitter: FunctionEmitter, operation: Operation) -> None:
-    _no_divergence(emitter, operation)
+    emitter.forbid_divergence(operation)
     target, value, *index = operation.operands
     kind = operation.attributes["kind"]
     emitter.line("yield")
@@ -204,7 +193,7 @@ def _descriptor_gather(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.descriptor_scatter")
 def _descriptor_scatter(emitter: FunctionEmitter, operation: Operation) -> None:
-    _no_divergence(emitter, operation)
+    emitter.forbid_divergence(operation)
     target, rows, column, value = operation.operands
     position = next(i for i, kind in enumerate(operation.operand_types) if kind.shape is not None and len(kind.shape) == 2 and i > 0)
     value = operation.operands[position]
@@ -212,9 +201,6 @@ def _descriptor_scatter(emitter: FunctionEmitter, operation: Operation) -> None:
     shape = operation.operand_types[position].shape
     arguments = f"{emitter.value(target)}, {emitter.array(rows)}, {emitter.value(column)}, {emitter.array(value)}, {shape}"
     emitter.line(f"descriptor.scatter(C, {arguments})")
-
-
-# ---------------------------------------------------------------------- debugging
 
 
 @handles("tt.assert")

@@ -28,21 +28,13 @@ def _make_range(emitter: FunctionEmitter, operation: Operation) -> None:
 
 @handles("tt.splat")
 def _splat(emitter: FunctionEmitter, operation: Operation) -> None:
-    _forbid_varying(emitter, operation)
+    emitter.forbid_varying(operation)
     kind = operation.operand_types[0]
     python = emitter.value(operation.operands[0])
     if kind.is_pointer or kind.is_float:
         emitter.alias(operation.results[0], python)
     else:
         emitter.assign(operation, emitter.array(operation.operands[0]))
-
-
-def _forbid_varying(emitter: FunctionEmitter, operation: Operation) -> None:
-    if any(name in emitter.facts.varying for name in operation.operands):
-        raise emitter.fail(
-            f"{operation.name} needs a value that is the same in all threads, but this one varies from thread to thread (it is from tid); "
-            "use ld, st or an atomic of triton_dist.language for per-thread work"
-        )
 
 
 @handles("tt.unsplat")
@@ -158,9 +150,6 @@ def _dot_scaled(emitter: FunctionEmitter, operation: Operation) -> None:
     names = ", ".join(item[0] if item else "None" for item in (a, b, accumulator, scale_a, scale_b))
     dtype = emitter.module.dtype(operation.result_types[0].dtype)
     emitter.assign(operation, f"matrix.dot_scaled(C, {names}, {kinds}, {packed}, {shapes}, {dtype})")
-
-
-# ---------------------------------------------------------------------- regions that combine elements
 
 
 def _single_op(block: Block) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..errors import UnsupportedOperationError
 from .codegen import FunctionEmitter, handles
-from .emit_memory import _no_divergence
 from .ir import Operation
 from .ops.inline_asm import find_asm, find_function
 from .ops.libdevice import LIBDEVICE
@@ -85,7 +84,8 @@ def _wait(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, 
 
 
 def _notify(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
-    _no_divergence(emitter, operation)
+    if emitter.mask is not None:
+        raise emitter.fail("notify is a call of the whole block, but only some threads of the block come here; use st or atomic_add")
     if any(name in emitter.facts.varying for name in operation.operands):
         raise emitter.fail("notify is a call of the whole block, but an argument varies from thread to thread; use st or atomic_add")
     pointer, rank, value = emitter.values(operation)

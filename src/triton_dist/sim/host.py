@@ -70,10 +70,10 @@ class RankThread:
         return self._thread.is_alive() and not self.parked and not self.context.ended
 
     def _main(self) -> None:
-        self._baton.acquire()
-        self._awake = True
-        rank_context.set_current(self.context)
         try:
+            self._baton.acquire()
+            self._awake = True
+            rank_context.set_current(self.context)
             body, self._body = self._body, None
             self.result = body() if body is not None else None
         except RankUnwound:
@@ -156,7 +156,7 @@ class HostScheduler:
         thread.wait = _Wait("start", lambda: True)
         self._threads.append(thread)
 
-    # ------------------------------------------------------------------ called in rank threads
+    # Called in the threads of the ranks:
 
     def block(self, context: RankContext, what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
         """See ``RankContext.block``."""
@@ -183,7 +183,7 @@ class HostScheduler:
             thread.park()
         raise RankUnwound(f"rank {thread.context.rank} was stopped because the run has ended")
 
-    # ------------------------------------------------------------------ called in the thread of simulate
+    # Called in the thread of simulate:
 
     def run(self) -> list[Any]:
         """Run every rank to its end, then the machine until it is idle. Returns the ranks' results, or raises the first error."""

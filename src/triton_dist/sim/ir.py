@@ -66,7 +66,6 @@ _LABEL = re.compile(r"(\^\w+)")
 _TYPE_HEAD = re.compile(r"!?[A-Za-z_][\w.]*<?")
 _INTEGER = re.compile(r"(-?\d+) : i\d+")
 
-
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|->|[()\[\]{}<>,]')
 """Quoted texts, arrows, brackets and commas: all that matters for nesting."""
 
@@ -148,9 +147,9 @@ class _Locations:
             alias = self._aliases.get(text)
             return self.resolve(alias) if alias is not None else UNKNOWN
         if text.startswith("callsite("):
-            inner, _, outer = self._split_callsite(text[9:-1])
+            inner, outer = self._split_callsite(text[9:-1])
             callee = self.resolve(inner)
-            # A helper of Triton's or of this package is not where the user's mistake is: name the line that calls it.
+            # A function of Triton's or of this package is not where the user's mistake is: name the line that calls it.
             return self.resolve(outer) if not callee.line or any(part in callee.file for part in self._hidden) else callee
         if text.startswith('"'):
             end = text.index('"', 1)
@@ -168,13 +167,14 @@ class _Locations:
         return UNKNOWN
 
     @staticmethod
-    def _split_callsite(text: str) -> tuple[str, str, str]:
+    def _split_callsite(text: str) -> tuple[str, str]:
+        """The location of the callee and that of its caller."""
         depth = 0
         for index, char in enumerate(text):
             depth += (char == "(") - (char == ")")
             if depth == 0 and text.startswith(" at ", index):
-                return text[:index], " at ", text[index + 4 :]
-        return text, "", "unknown"
+                return text[:index], text[index + 4 :]
+        return text, "unknown"
 
 
 class _Parser:
@@ -301,6 +301,34 @@ def parse_module(text: str, hidden: tuple[str, ...] = ()) -> Operation:
     Raises IRSyntaxError.
     """
     try:
-        return _Parser(text, hidden).operation()
+        module = _Parser(text, hidden).operation()
     except IndexError:
         raise IRSyntaxError("the text ends in the middle of an op") from None
+    _make_names_unique(module, {}, {})
+    return module
+
+
+def _make_names_unique(operation: Operation, names: dict[str, str], times: dict[str, int]) -> None:
+    """Give every value inside ``operation`` a name of its own.
+
+    MLIR prints the same name for unrelated values of regions that do not enclose each other, such as a variable ``p`` of two loops.
+    names: what the names that can be seen here are called now. times: how often each name was defined so far.
+    """
+    for region in operation.regions:
+        visible = dict(names)
+
+        def rename(name: str, visible: dict[str, str] = visible) -> str:
+            number = times[name] = times.get(name, 0) + 1
+            visible[name] = name if number == 1 else f"{name}'{number}"
+            return visible[name]
+
+        # All definitions of a region first: where it has several blocks, a value may be used in the text before it is defined.
+        for block in region:
+            block.arguments = [(rename(name), kind) for name, kind in block.arguments]
+            for inner in block.operations:
+                inner.results = [rename(name) for name in inner.results]
+        for block in region:
+            for inner in block.operations:
+                inner.operands = [visible.get(name, name) for name in inner.operands]
+                if inner.regions:
+                    _make_names_unique(inner, visible, times)

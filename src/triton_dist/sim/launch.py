@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 import threading
 from collections.abc import Callable
 
@@ -17,6 +18,9 @@ from .memory import Allocation, Memory, to_numpy_dtype
 from .ops.descriptor import Descriptor
 from .types import DTYPES
 from .work import Work
+
+_LARGEST_GRID = {"x": (1 << 31) - 1, "y": 65_535, "z": 65_535}
+"""Programs along each axis that CUDA launches at most."""
 
 _FLOATS = {
     "fp16": "f16",
@@ -34,6 +38,7 @@ class KernelLaunch(Work):
     """A launched grid.
 
     values: the kernel's arguments as the generated code takes them. kept: objects that must live until the launch has run.
+    next_program: how many programs have started. finished: how many have ended.
     """
 
     def __init__(self, kernel: Kernel, grid: tuple[int, int, int], values: list, kept: tuple, memory: Memory) -> None:
@@ -67,7 +72,7 @@ class KernelLaunch(Work):
         if self.count == 0:
             self.complete(machine)
         else:
-            machine.start_launch(self)  # type: ignore[arg-type]
+            machine.start_launch(self)
 
     def complete(self, machine: Machine) -> None:
         self.kept = None
@@ -87,7 +92,7 @@ class Launcher:
         if enter_hook is not None:
             enter_hook(launch_metadata)
         kernel = load_kernel(function, self.name, self.threads)
-        grid = (_grid_size(grid_x), _grid_size(grid_y), _grid_size(grid_z))
+        grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))
         rank = context.current()
         if rank is not None:
             rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
@@ -97,7 +102,7 @@ class Launcher:
             try:
                 machine.submit(0, 0, self._launch(kernel, grid, arguments, machine))
                 machine.run()
-                _last_clock[0] = machine.clock
+                _local.clock = machine.clock
             finally:
                 machine.close()
         if exit_hook is not None:
@@ -123,13 +128,13 @@ def _adopt_tensor(memory: Memory, address: int) -> Allocation | None:
     return None
 
 
-def _grid_size(size) -> int:
+def _grid_size(axis: str, size) -> int:
     try:
-        value = int(size)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"a grid dimension is {size!r}; it has to be an integer") from None
-    if value < 0:
-        raise InvalidArgumentError(f"a grid dimension is {value}; it can't be negative")
+        value = operator.index(size)
+    except TypeError:
+        raise InvalidArgumentError(f"grid dimension {axis} is {size!r}; it has to be an integer") from None
+    if not 0 <= value <= _LARGEST_GRID[axis]:
+        raise InvalidArgumentError(f"grid dimension {axis} is {value}; a GPU takes 0 to {_LARGEST_GRID[axis]}")
     return value
 
 
@@ -186,8 +191,8 @@ def _add_descriptor(values: list, name: str, argument, machine: Machine) -> None
     values.extend(strides)
 
 
-_last_clock = [0.0]
 _local = threading.local()
+"""Of launches outside ``simulate``: ``memory``, and ``clock``, the simulated nanoseconds that the last one took."""
 
 
 def _private_memory() -> Memory:
@@ -203,7 +208,7 @@ def simulated_time(kernel_call: Callable[[], object]) -> float:
     rank = context.current()
     if rank is None:
         kernel_call()
-        return _last_clock[0] / 1000
+        return _local.clock / 1000
     rank.synchronize()
     before = rank.machine.rank_clock(rank.rank)
     kernel_call()

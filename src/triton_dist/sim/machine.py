@@ -11,19 +11,22 @@ import heapq
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import DeadlockError, InvalidArgumentError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
 from .gpus import GPU, find_gpu
-from .launch_queue import Launchable
 from .memory import Memory
 from .program import Program
-from .report import deadlock_report
+from .report import deadlock_report, livelock_report
 from .requests import SPIN
 from .timeline import Timeline
 from .work import Copy, Task, Work
+
+if TYPE_CHECKING:
+    from .launch import KernelLaunch
 
 SCHEDULES = ("random", "round_robin", "straggler")
 _STRAGGLER_TURNS = 0.02
@@ -52,8 +55,12 @@ class Stream:
 class Device:
     """One rank's GPU: launches with programs that have not started, in launch order, and the SMs that are free (since when, which)."""
 
-    launches: deque[Launchable]
+    launches: deque[KernelLaunch]
     free: list[tuple[float, int]]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 class Machine:
@@ -78,12 +85,14 @@ class Machine:
         timeline: Timeline | None = None,
         memory: Memory | None = None,
     ) -> None:
-        if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
+        if not _is_count(world_size) or world_size > MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"world_size={world_size!r}; it has to be an integer from 1 to {MAX_WORLD_SIZE}")
         if schedule not in SCHEDULES:
             raise InvalidArgumentError(f"schedule={schedule!r} is not known; use one of {SCHEDULES}")
-        if not isinstance(num_nodes, int) or num_nodes < 1 or world_size % num_nodes:
-            raise InvalidArgumentError(f"num_nodes={num_nodes!r}; it has to divide world_size={world_size}")
+        if not _is_count(num_nodes) or world_size % num_nodes:
+            raise InvalidArgumentError(
+                f"num_nodes={num_nodes!r}; it has to be an integer that divides world_size={world_size}, for as many ranks on every node"
+            )
         self.world_size = world_size
         self.seed = seed
         self.gpu = find_gpu(gpu)
@@ -106,8 +115,6 @@ class Machine:
         self.devices = [Device(deque(), [(0.0, sm) for sm in range(self.gpu.sm_count)]) for _ in range(world_size)]
         for rank in range(world_size):
             self.new_stream(rank)
-
-    # ------------------------------------------------------------------ streams
 
     def new_stream(self, rank: int) -> int:
         """Number of a new stream of ``rank``; 0 is the default stream."""
@@ -170,13 +177,11 @@ class Machine:
         """Simulated nanoseconds at which the last finished work ended."""
         return max(stream.clock for stream in self._streams.values())
 
-    # ------------------------------------------------------------------ what runs
-
     def start_task(self, work: Work) -> None:
         """Make work that is not a kernel runnable."""
         self._ready(Task(work, self))
 
-    def start_launch(self, launch: Launchable) -> None:
+    def start_launch(self, launch: KernelLaunch) -> None:
         """Let the programs of a launch start as SMs become free, after those of earlier launches."""
         launch.begin += _LAUNCH_NS
         launch.end = launch.begin
@@ -190,7 +195,7 @@ class Machine:
             free_since, sm = heapq.heappop(device.free)
             number = launch.next_program
             launch.next_program += 1
-            self._ready(Program(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))  # type: ignore[arg-type]
+            self._ready(Program(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))
             if launch.next_program == launch.count:
                 device.launches.popleft()
 
@@ -227,10 +232,8 @@ class Machine:
         if launch.finished == launch.count:
             launch.complete(self)
 
-    # ------------------------------------------------------------------ the scheduler
-
     def step(self) -> bool:
-        """Run until some work has finished, or for a few hundred turns. False when nothing can move.
+        """Run until some work has finished, or for ``_BATCH`` turns. False when nothing can move.
 
         Raises what a kernel does wrong, as a SimulationError, and what a torch op raised.
         """
@@ -247,13 +250,14 @@ class Machine:
         if turns and version == self.memory.version and finished == self.finished:
             self._idle_steps += turns
             if self._idle_steps > _LIVELOCK_STEPS:
-                raise DeadlockError("livelock: programs run, but no memory has changed for a long time\n" + str(self.deadlock([])))
+                running = [actor for actor in [*self._runnable, *self._turns] if isinstance(actor, Program)]
+                raise DeadlockError(livelock_report(self, running, self._spinning))
         else:
             self._idle_steps = 0
         return turns > 0
 
     def _batch(self) -> int:
-        """Turns until some work has finished, a few hundred at most; how many there were. The inner loop of everything."""
+        """Turns until some work has finished, ``_BATCH`` at most; how many there were. The inner loop of everything."""
         memory, rand, runnable, turns = self.memory, self._random, self._runnable, self._turns
         watchers, straggler = memory.watchers, self._straggler
         finished = self.finished
@@ -332,8 +336,6 @@ class Machine:
             pass
         if any(self.busy(rank) for rank in range(self.world_size)):
             raise self.deadlock([])
-
-    # ------------------------------------------------------------------ ends
 
     def deadlock(self, host_waits: list[tuple[int, str]]) -> DeadlockError:
         """The error that explains why nothing moves. host_waits: for each waiting host function its rank and what it waits for."""

@@ -19,19 +19,19 @@ import torch
 from ..errors import MisalignedAccessError, NotSymmetricError, OutOfBoundsError, SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
 
-_VIEW_BASE = 4096
+VIEW_BASE = 4096
 """numpy refuses an array at address 0, and nothing is mapped in the first page."""
 
 
 def _whole_memory() -> np.ndarray:
-    interface = {"data": (_VIEW_BASE, False), "shape": ((1 << 47),), "typestr": "|u1", "version": 3}
+    interface = {"data": (VIEW_BASE, False), "shape": ((1 << 47),), "typestr": "|u1", "version": 3}
     return np.asarray(type("WholeMemory", (), {"__array_interface__": interface}))
 
 
 _WHOLE = _whole_memory()
 
 SCALAR_VIEWS: dict[np.dtype, np.ndarray] = {}
-"""For each dtype, all memory as one array; element ``(address - 4096) / itemsize`` is the one at ``address``."""
+"""For each dtype, all memory as one array; element ``(address - VIEW_BASE) / itemsize`` is the one at ``address``."""
 
 
 def scalar_view(dtype: np.dtype) -> np.ndarray:
@@ -44,12 +44,12 @@ def scalar_view(dtype: np.dtype) -> np.ndarray:
 
 def window(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """A strided window of memory. strides: bytes. The caller has checked the addresses."""
-    return np.ndarray(shape, dtype, _WHOLE, address - _VIEW_BASE, strides)
+    return np.ndarray(shape, dtype, _WHOLE, address - VIEW_BASE, strides)
 
 
 def element_index(address, itemsize: int):
     """Index into ``scalar_view`` of an address or of an array of addresses."""
-    return (address - _VIEW_BASE) >> _SHIFTS[itemsize]
+    return (address - VIEW_BASE) >> _SHIFTS[itemsize]
 
 
 _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
@@ -77,6 +77,7 @@ class Allocation:
         return (address - self.lo) // self.itemsize
 
     def label(self, address: int) -> str:
+        """As reports name the element at ``address``: ``flags[3] of rank 1``."""
         return f"{self.name}[{self.index(address)}]" + (f" of rank {self.rank}" if self.rank is not None else "")
 
 
@@ -108,8 +109,6 @@ class Memory:
     _allocations: list[Allocation] = field(default_factory=list)
     _freed: list[Allocation] = field(default_factory=list)
     _storages: dict[int, Allocation] = field(default_factory=dict)
-
-    # ------------------------------------------------------------------ registry
 
     def register(self, tensor: torch.Tensor, *, name: str | None = None, rank: int | None = None) -> Allocation:
         """Register the whole storage of a CPU tensor, once; it is forgotten when torch frees the storage.
@@ -187,14 +186,6 @@ class Memory:
                 return allocation
         return None
 
-    def rename_default(self, address: int, name: str) -> None:
-        """Give the allocation at ``address`` the name of the kernel parameter that points to it, if it has no better one."""
-        allocation = self.find(address)
-        if allocation is not None and allocation.name.startswith("tensor@"):
-            allocation.name = name
-
-    # ------------------------------------------------------------------ checks
-
     def check(self, lo: int, hi: int, itemsize: int, what: str, origin: Allocation | None = None) -> Allocation:
         """The allocation that holds all of ``lo`` to ``hi``; raises OutOfBoundsError and its kin.
 
@@ -241,9 +232,13 @@ class Memory:
         return allocation
 
     def misaligned(self, address: int, itemsize: int, what: str) -> MisalignedAccessError:
+        """The error for an access of ``itemsize`` bytes at ``address``."""
         allocation = self.find(address)
         place = f" ({allocation.name} + {address - allocation.lo} bytes)" if allocation else ""
-        return MisalignedAccessError(f"{what} of {itemsize} bytes at {address:#x}{place}: the address is not a multiple of {itemsize}")
+        return MisalignedAccessError(
+            f"{what} of {itemsize} bytes at {address:#x}{place}: the address is not a multiple of {itemsize}; "
+            "shift the pointer by whole elements, or cast it to a narrower type"
+        )
 
     def check_symmetric(self, address: int, what: str) -> Allocation:
         """The symmetric allocation that holds ``address``; raises NotSymmetricError."""
@@ -253,12 +248,13 @@ class Memory:
             raise NotSymmetricError(f"{what} needs a pointer into the symmetric heap, but {name}; allocate it by triton_dist.symm_empty")
         return allocation
 
-    # ------------------------------------------------------------------ signals
-
-    def touch(self, lo: int, hi: int) -> None:
-        """Wake whoever waits for a word in ``lo`` to ``hi``. Called after each store while anyone waits."""
-        first, last = lo >> 3, (hi - 1) >> 3
+    def changed(self, lo: int, hi: int) -> None:
+        """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word in there."""
+        self.version += 1
         watchers = self.watchers
+        if not watchers:
+            return
+        first, last = lo >> 3, (hi - 1) >> 3
         if last - first < 64:
             granules = [granule for granule in range(first, last + 1) if granule in watchers]
         else:

@@ -43,11 +43,9 @@ class Axis:
         return self.term.astype(np.int64) * self.itemsize
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
-        """Smallest and largest offset of the elements ``begin`` to ``end``."""
-        if self.step is None:
-            part = self.offsets.reshape(-1)[begin:end]
-            return int(part.min()), int(part.max())
-        one, other = self.first + self.step * begin, self.first + self.step * (end - 1)
+        """Smallest and largest offset of the elements ``begin`` to ``end`` of an axis with a constant step."""
+        step = self.step or 0
+        one, other = self.first + step * begin, self.first + step * (end - 1)
         return (one, other) if one <= other else (other, one)
 
 

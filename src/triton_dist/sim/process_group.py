@@ -21,6 +21,7 @@ from . import context
 from .collectives import Call, Meeting, Part, Tensor, check_operation
 from .context import RankContext
 from .point_to_point import Message, Transfers
+from .work import DeviceEvent, RecordEvent
 
 
 @dataclass(eq=False)
@@ -151,8 +152,6 @@ class SimProcessGroup(dist.ProcessGroup):
     def __repr__(self) -> str:
         return f"SimProcessGroup({self._group.name!r}, rank {self._rank} of ranks {list(self._group.world_ranks)})"
 
-    # ------------------------------------------------------------------ what torch asks about a group
-
     def rank(self) -> int:
         return self._rank
 
@@ -182,8 +181,6 @@ class SimProcessGroup(dist.ProcessGroup):
     def _set_sequence_number_for_group(self) -> None:
         """Sequence numbers start at 0 without being asked."""
 
-    # ------------------------------------------------------------------ reductions
-
     def allreduce(self, tensors: Any, opts: Any = None) -> HostWork:
         return self._reduction("all_reduce", [Part([t] * self._size, [t]) for t in _listed(tensors)], opts)
 
@@ -206,8 +203,6 @@ class SimProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> HostWork:
         parts = [Part(self._chunks(sent), [into]) for into, sent in zip(outputs, inputs, strict=True)]
         return self._reduction("reduce_scatter_tensor_coalesced", parts, opts)
-
-    # ------------------------------------------------------------------ exchanges
 
     def broadcast(self, tensors: Any, opts: Any) -> HostWork:
         root = opts.rootRank
@@ -258,8 +253,6 @@ class SimProcessGroup(dist.ProcessGroup):
         """A barrier; a rank that never comes is named by the deadlock report, so there is no timeout."""
         self._call(Call("monitored_barrier")).wait()
 
-    # ------------------------------------------------------------------ point to point
-
     def send(self, tensors: list[Tensor], destination: int, tag: int = 0) -> HostWork:
         rank = _rank_context("send")
         tensor = tensors[0]
@@ -286,8 +279,6 @@ class SimProcessGroup(dist.ProcessGroup):
         self._group.transfers.post(message, is_send=False)
         what = f"recv from {sender} (tag {tag}, group {self._group.name!r}): nothing was sent"
         return HostWork(lambda: message.done, lambda: what, tensors, lambda: -1 if message.source is None else message.source)
-
-    # ------------------------------------------------------------------ shared
 
     def _reduction(self, name: str, parts: list[Part], opts: Any, root: int | None = None) -> HostWork:
         operation = getattr(opts, "reduceOp", opts)
@@ -351,6 +342,4 @@ def _stream_point(rank: RankContext) -> Any:
     """Work on the rank's current stream that is done when everything queued before it is; None if the stream is idle."""
     if not rank.busy(rank.stream):
         return None
-    from .work import DeviceEvent, RecordEvent
-
     return rank.submit(RecordEvent(DeviceEvent()))

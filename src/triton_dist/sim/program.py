@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .requests import Steps
@@ -28,6 +29,7 @@ class Program:
     clock: simulated time in nanoseconds.
     threads: number of threads of the block.
     waiting: a WaitRequest while the program is parked, else None.
+    word: address of the last single word that it accessed, for the report of a loop that spins.
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class Program:
         "threads",
         "start",
         "sm",
+        "word",
     )
 
     def __init__(self, pid: tuple[int, int, int], launch: KernelLaunch, machine: Machine, clock: float, sm: int) -> None:
@@ -58,10 +61,11 @@ class Program:
         self.clock = self.start = clock
         self.threads = launch.threads
         self.waiting = None
+        self.word: int | None = None
         self.generator: Steps = launch.kernel.function(self, *launch.values)
 
-    def charge(self, counts, itemsize: int, allocation: Allocation | None) -> None:
-        """Time for moving a tile."""
+    def charge(self, counts: Iterable[int], itemsize: int, allocation: Allocation | None) -> None:
+        """Add the time for moving a tile of ``counts`` elements along its axes from or to ``allocation``."""
         size = itemsize
         for count in counts:
             size *= count

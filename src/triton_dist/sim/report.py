@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from .memory import WORDS, Memory, element_index
+from .memory import WORDS, Allocation, Memory, element_index
 from .requests import SYMBOLS, WaitRequest
 from .work import Task, WaitEvent
 
@@ -20,9 +20,19 @@ def deadlock_report(machine: Machine, spinning: list, host_waits: list[tuple[int
     """One line for each thing that waits, equal ones together."""
     lines = ["nothing can move; what waits, and for what:"]
     lines += _waiting_lines(machine)
-    lines += _spinning_lines(spinning)
+    lines += _looping_lines(machine.memory, spinning, "spins in a loop that sees no change")
     lines += _queued_lines(machine)
     lines += [f"  rank {rank}, host: {what}" for rank, what in host_waits]
+    return "\n".join(lines)
+
+
+def livelock_report(machine: Machine, running: list, spinning: list) -> str:
+    """One line for each program that runs without changing memory, and for each thing that waits."""
+    lines = ["livelock: programs run, but no memory has changed for a long time:"]
+    lines += _looping_lines(machine.memory, running, "goes round a loop that changes no memory")
+    lines += _waiting_lines(machine)
+    lines += _looping_lines(machine.memory, spinning, "spins in a loop that sees no change")
+    lines += _queued_lines(machine)
     return "\n".join(lines)
 
 
@@ -30,7 +40,7 @@ def _waiting_lines(machine: Machine) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
     for actor in sorted(machine.parked(), key=_order):
         request = actor.waiting
-        name = actor.launch.kernel.name if hasattr(actor, "launch") else actor.work.describe()
+        name = actor.launch.kernel.name if hasattr(actor, "launch") else f"stream {actor.work.queue.number}"
         groups[(actor.rank, name, _line(actor), request.address, request.compare, repr(request.expected))].append(actor)
     lines: list[str] = []
     for (rank, name, line, *_), actors in groups.items():
@@ -69,10 +79,15 @@ def describe_wait(memory: Memory, request: WaitRequest) -> str:
     word = allocation.label(request.address) if allocation else f"the word at {request.address:#x}"
     seen = WORDS[request.itemsize][element_index(request.address, request.itemsize)] if allocation else "?"
     text = f"waits for {word} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
-    write = memory.last_write(request.address)
+    return text + _who_wrote(memory, allocation, request.address)
+
+
+def _who_wrote(memory: Memory, allocation: Allocation | None, address: int) -> str:
+    """The last writer of a word, or which other words of its tensor were written instead."""
+    write = memory.last_write(address)
     if write is not None:
-        return f"{text}, last written by {_writer(write)}"
-    text += "; nobody wrote it"
+        return f", last written by {_writer(write)}"
+    text = "; nobody wrote it"
     others = {} if allocation is None else memory.writes_in(allocation)
     if others:
         shown = [f"{allocation.name}[{allocation.index(a)}] = {w.value} by {_writer(w)}" for a, w in list(others.items())[:_OTHER_WORDS]]  # type: ignore[union-attr]
@@ -87,14 +102,24 @@ def _writer(write) -> str:
     return writer.describe() + (f" at {place}" if place is not None and place.line else "")
 
 
-def _spinning_lines(spinning: list) -> list[str]:
+def _looping_lines(memory: Memory, programs: list, what: str) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
-    for actor in sorted(spinning, key=lambda actor: (actor.rank, actor.pid[::-1])):
-        groups[(actor.rank, actor.launch.kernel.name, actor.line())].append(actor)
+    for actor in sorted(programs, key=lambda actor: (actor.rank, actor.pid[::-1])):
+        groups[(actor.rank, actor.launch.kernel.name, actor.line(), actor.word)].append(actor)
     return [
-        f"  rank {rank}, {_programs(actors)}{name} at {line} spins in a loop that sees no change"
-        for (rank, name, line), actors in list(groups.items())[:_SHOWN]
+        f"  rank {rank}, {_programs(actors)}{name} at {line} {what}{_looked_at(memory, word)}"
+        for (rank, name, line, word), actors in list(groups.items())[:_SHOWN]
     ]
+
+
+def _looked_at(memory: Memory, word: int | None) -> str:
+    """Which word a spinning program accessed last: most likely the one that should change."""
+    allocation = None if word is None else memory.find(word)
+    if word is None or allocation is None:
+        return ""
+    write = memory.last_write(word)
+    value = "" if write is None else f" = {write.value}"
+    return f"; the last word it accessed is {allocation.label(word)}{value}{_who_wrote(memory, allocation, word)}"
 
 
 def _queued_lines(machine: Machine) -> list[str]:
@@ -104,7 +129,7 @@ def _queued_lines(machine: Machine) -> list[str]:
         for launch in device.launches:
             waiting = launch.count - launch.next_program
             lines.append(
-                f"  rank {rank}: {waiting} of the {launch.count} programs of {launch.kernel.name} can't start, the first is program "  # type: ignore[attr-defined]
+                f"  rank {rank}: {waiting} of the {launch.count} programs of {launch.kernel.name} can't start, the first is program "
                 f"{launch.program_id(launch.next_program)}: all {machine.gpu.sm_count} SMs are taken by {resident} resident programs"
             )
         for stream in machine.streams_of(rank):

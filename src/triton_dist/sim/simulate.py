@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import torch
 
 from ..errors import InvalidArgumentError, NestedSimulationError
-from ..runtime.address_map import MAX_WORLD_SIZE
 from ..runtime.world import heap_size_or_default
 from . import context as rank_context
 from .context import RankContext
@@ -86,7 +86,12 @@ def simulate(
     """
     if rank_context.current() is not None:
         raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
-    _check_arguments(fn, world_size, num_nodes, check)
+    if not callable(fn):
+        raise InvalidArgumentError(f"fn={fn!r} is not callable; pass the function that each rank runs")
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+        raise InvalidArgumentError(f"fn={fn!r} is a generator or coroutine function, whose body a call does not run; pass a plain function")
+    if check not in CHECKS:
+        raise InvalidArgumentError(f"check={check!r} is not known; use one of {list(CHECKS)}")
     heap_size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
     with _one_at_a_time:
         machine = Machine(world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
@@ -116,22 +121,6 @@ def _body(context: RankContext, fn: Callable[..., Any], args: Sequence[Any], kwa
                 leave_groups()
 
     return body
-
-
-def _check_arguments(fn: Any, world_size: Any, num_nodes: Any, check: Any) -> None:
-    if not callable(fn):
-        raise InvalidArgumentError(f"fn={fn!r} is not callable; pass the function that each rank runs")
-    for name, value in (("world_size", world_size), ("num_nodes", num_nodes)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InvalidArgumentError(f"{name}={value!r} must be an integer of at least 1")
-    if world_size > MAX_WORLD_SIZE:
-        raise InvalidArgumentError(f"world_size={world_size} is more than the {MAX_WORLD_SIZE} ranks that the address map has room for")
-    if world_size % num_nodes:
-        raise InvalidArgumentError(
-            f"num_nodes={num_nodes} does not divide world_size={world_size}; every node has the same number of ranks"
-        )
-    if check not in CHECKS:
-        raise InvalidArgumentError(f"check={check!r} is not known; use one of {list(CHECKS)}")
 
 
 def _environment(context: RankContext) -> dict[str, str]:

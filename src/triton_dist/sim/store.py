@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from ..errors import NotInitializedError
 from . import context
 
 
@@ -58,5 +59,5 @@ class HostStore(dist.Store):
 def _block(what: Callable[[], str], ready: Callable[[], bool]) -> None:
     rank = context.current()
     if rank is None:
-        raise RuntimeError("a simulated store was used outside simulate, where nobody can set the key that is waited for")
+        raise NotInitializedError("a simulated store was used outside simulate, where nobody can set the key that is waited for")
     rank.block(what, ready)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .address_space import data_base
+from .work import WaitValue, WriteValue
 
 if TYPE_CHECKING:
     from .context import RankContext
@@ -29,8 +30,6 @@ class StreamBarrier:
 
     def enqueue(self, context: RankContext, stream: int | None) -> None:
         """Queue this rank's part of its next barrier on ``stream`` (default: the current one)."""
-        from .work import WaitValue, WriteValue
-
         block = self._words()
         self._entered[context.rank] += 1
         count = self._entered[context.rank]

@@ -46,14 +46,11 @@ def total(intervals: Intervals) -> float:
 def computing(timeline: Timeline, rank: int) -> dict[int, Intervals]:
     """For each SM of a rank, when a program ran there and did not wait."""
     runs: dict[int, Intervals] = defaultdict(list)
-    waits: dict[int, Intervals] = defaultdict(list)
     for span in timeline.spans:
         if span.rank == rank and span.kind == "program":
             runs[span.track].append((span.begin, span.end))
-    for wait in timeline.waits:
-        if wait.rank == rank:
-            waits[wait.track].append((wait.begin, wait.end))
-    return {sm: subtract(union(intervals), union(waits[sm])) for sm, intervals in runs.items()}
+    waits = waiting(timeline, rank)
+    return {sm: subtract(union(intervals), waits.get(sm, [])) for sm, intervals in runs.items()}
 
 
 def waiting(timeline: Timeline, rank: int) -> dict[int, Intervals]:
@@ -80,7 +77,7 @@ def overlap(timeline: Timeline, rank: int) -> float | None:
 
 
 def to_text(timeline: Timeline, width: int = 72) -> str:
-    """Two lines a rank: how many SMs compute or wait, and when the copy engine works."""
+    """Two lines a rank: whether its SMs compute or wait, and when the copy engine works; ``width`` characters for the whole time."""
     end = timeline.end or 1.0
     ranks = sorted({span.rank for span in timeline.spans})
     lines = [f"simulated time, 0 to {end / 1000:.1f} us; # computes, + mostly computes, - mostly waits, . waits for a signal, = copies"]
@@ -91,17 +88,7 @@ def to_text(timeline: Timeline, width: int = 72) -> str:
         for column in range(width):
             window = (column * bucket, (column + 1) * bucket)
             work, rest = _inside(busy, window), _inside(idle, window)
-            row += (
-                " "
-                if work + rest < 0.02 * bucket
-                else "#"
-                if rest < 0.1 * work
-                else "+"
-                if rest < work
-                else "-"
-                if work > 0.1 * rest
-                else "."
-            )
+            row += " " if work + rest < 0.02 * bucket else _mark(work, rest)
         lines.append(f"rank {rank:<3} SMs  |{row}|")
         copies = copying(timeline, rank)
         row = "".join("=" if _inside({0: copies}, (c * bucket, (c + 1) * bucket)) > 0.02 * bucket else " " for c in range(width))
@@ -109,12 +96,19 @@ def to_text(timeline: Timeline, width: int = 72) -> str:
     return "\n".join(lines)
 
 
+def _mark(work: float, rest: float) -> str:
+    """The sign for a stretch of time in which programs compute for ``work`` and wait for ``rest``."""
+    if rest < work:
+        return "#" if rest < 0.1 * work else "+"
+    return "-" if work > 0.1 * rest else "."
+
+
 def _inside(tracks: dict[int, Intervals], window: tuple[float, float]) -> float:
     return sum(max(0.0, min(end, window[1]) - max(begin, window[0])) for intervals in tracks.values() for begin, end in intervals)
 
 
 def save_picture(timeline: Timeline, path: str | Path, title: str = "") -> Path:
-    """Draw the time line as a PNG, SVG or PDF by the ending of ``path``: a row an SM, waits hatched, a line from who ended a wait.
+    """Draw the time line as a PNG, SVG or PDF by the ending of ``path``: a row for each SM and one for the copy engine.
 
     Needs matplotlib (``pip install triton-dist[plot]``). Returns the path.
     """

@@ -29,18 +29,20 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Kind:
-    """How an operator behaves, from its schema. Exactly one of the first three may be true; none: it waits for the stream.
+    """How an operator behaves, from its schema. At most one of the first three is true; none: it waits for the stream.
 
     at_once: touches no element (views, uninitialised and constant outputs).
-    writes: overwrites some of its arguments and returns nothing new; ``written`` are their names.
+    writes: overwrites some of its arguments and returns nothing new.
     functional: reads its arguments and returns new tensors.
     draws: writes its first argument with numbers from the rank's random state, which must be drawn when the host calls it.
+    composite: is made of other operators, each of which has its own kind. They come here as such in inference mode only.
     """
 
     at_once: bool = False
     writes: bool = False
     functional: bool = False
     draws: bool = False
+    composite: bool = False
 
 
 _WAITS = {
@@ -52,6 +54,7 @@ _WAITS = {
     aten.set_.default,
     aten._local_scalar_dense.default,
     aten.equal.default,
+    aten.mkldnn_rnn_layer.default,  # returns nothing where its shape rule says a workspace
 }
 """Operators that read on the host or change a storage, so that they need the stream to be empty."""
 
@@ -61,17 +64,10 @@ _COPIES = {aten.copy_.default, aten.fill_.Scalar, aten.zero_.default}
 _DRAWS = {"normal_", "uniform_", "bernoulli_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"}
 """In-place operators that overwrite a tensor with random numbers and read no tensor (``bernoulli_(p)`` with a tensor ``p`` does)."""
 
-_NO_ELEMENTS_READ = {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"} | {
-    "new_empty_strided",
-    "rand_like",
-    "randn_like",
-    "randint_like",
-    "lift_fresh",
-    "lift",
-    "_unsafe_view",
-    "_reshape_alias",
-    "alias",
-    "detach",
+_NO_ELEMENTS_READ = {
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"),
+    *("new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"),
+    *("lift_fresh", "lift", "_unsafe_view", "_reshape_alias", "alias", "detach"),
 }
 """Operators with a tensor argument that use only its shape, or return it under another shape."""
 
@@ -82,6 +78,8 @@ def _kind(func: Any) -> _Kind:
         return _Kind(at_once=True)
     if func in _WAITS or func.namespace not in ("aten", "prims"):
         return _Kind()
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return _Kind(composite=True)
     schema = func._schema
     arguments = [argument for argument in schema.arguments if "Tensor" in str(argument.type)]
     name = schema.name.split("::")[1]
@@ -121,6 +119,9 @@ class StreamOrder(TorchDispatchMode):
         kind = _kind(func)
         if kind.at_once:
             return func(*args, **kwargs)
+        if kind.composite:
+            with self:
+                return func.decompose(*args, **kwargs)
         if all(issubclass(cls, torch.nn.Parameter) or cls is torch.Tensor for cls in types):
             if kind.writes:
                 if kind.draws:
@@ -137,10 +138,13 @@ class StreamOrder(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _queue(self, func: Any, run: Callable[[], object], keep: Any) -> None:
+        inference = torch.is_inference_mode_enabled()
+
         def call() -> None:
-            # Autograd has done its part when the host called the operator.
+            # Autograd has done its part when the host called the operator, and has counted the write: a second time would look to a
+            # backward pass as if its saved tensors had changed.
             try:
-                with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+                with torch.inference_mode(inference), torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
                     run()
             except Exception as error:
                 error.add_note(f"in {_label(func)}, queued on a stream by rank {self._context.rank}")
@@ -173,9 +177,10 @@ class StreamOrder(TorchDispatchMode):
         target, source = args[0], args[1]
         if type(target) is not torch.Tensor or type(source) is not torch.Tensor or not target.numel():
             return False
-        owners = {rank_of(target.data_ptr()), rank_of(source.data_ptr())}
+        heap = self._context.simulation.heap
+        blocks = {address: heap.lookup(address) for address in (address_of(target), address_of(source))}
         return (
-            any(owner is not None and owner != self._context.rank for owner in owners)
+            any(block is not None and rank_of(address) != self._context.rank for address, block in blocks.items())
             and target.dtype == source.dtype
             and target.shape == source.shape
             and target.is_contiguous()
@@ -199,7 +204,7 @@ def queue_copy(context: RankContext, target: torch.Tensor, source: torch.Tensor,
 def register(context: RankContext, tensor: torch.Tensor) -> None:
     """Tell the machine of a tensor's storage, so that kernels may use its address. Symmetric memory is known already.
 
-    Raises UseAfterFreeError for symmetric memory that was freed.
+    Raises UseAfterFreeError for symmetric memory that was freed or is of an earlier simulation.
     """
     if tensor.device.type != "cpu":
         return
@@ -208,6 +213,10 @@ def register(context: RankContext, tensor: torch.Tensor) -> None:
         context.machine.memory.register(tensor)
         return
     block = context.simulation.heap.lookup(address)
+    if block is None and tensor.numel():
+        raise UseAfterFreeError(
+            f"a tensor of shape {list(tensor.shape)} is symmetric memory of a simulation that has ended; give kernels a clone() of it"
+        )
     if block is not None and block.freed:
         raise UseAfterFreeError(f"{block.name!r} was freed before its address was asked for; free it after its last use")
 
@@ -282,11 +291,8 @@ def _to_meta(values: Any) -> Any:
             made[id(tensor)] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         return made[id(tensor)]
 
-    def device(value: torch.device) -> torch.device:
-        return torch.device("meta")
-
     values = pytree.tree_map_only(torch.Tensor, convert, values)
-    return pytree.tree_map_only(torch.device, device, values)
+    return pytree.tree_map_only(torch.device, lambda _: torch.device("meta"), values)
 
 
 def _outputs_like_meta(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -305,9 +311,10 @@ def _outputs_like_meta(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 def _fill(func: Any, outputs: Any, results: Any) -> None:
     for output, result in zip(pytree.tree_leaves(outputs), pytree.tree_leaves(results), strict=True):
-        if output.shape != result.shape or output.dtype != result.dtype:
+        if not isinstance(result, torch.Tensor) or output.shape != result.shape or output.dtype != result.dtype:
+            given = f"{result.dtype} {list(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
             raise SimulationError(
-                f"torch operator {func} gave {result.dtype} {list(result.shape)} where its shape rule says {output.dtype} "
+                f"torch operator {func} gave {given} where its shape rule says {output.dtype} "
                 f"{list(output.shape)}; call triton_dist.synchronize() before it"
             )
         output.copy_(result)

@@ -51,20 +51,14 @@ class Type:
         return self.shape or ()
 
     @property
-    def is_scalar(self) -> bool:
-        return self.shape is None
-
-    @property
     def is_pointer(self) -> bool:
+        """Whether it is a pointer or a tensor of pointers."""
         return self.element == "ptr"
 
     @property
     def is_float(self) -> bool:
+        """Whether its elements are floats, 8-bit ones included."""
         return self.element[0] in "fb"
-
-    @property
-    def is_integer(self) -> bool:
-        return self.element[0] == "i" and self.element != "index" or self.element == "index"
 
     @property
     def bits(self) -> int:
@@ -73,19 +67,13 @@ class Type:
 
     @property
     def dtype(self) -> np.dtype:
+        """numpy dtype of one element. Raises UnsupportedOperationError."""
         return element_dtype(self.element)
 
     @property
     def pointee_size(self) -> int:
         """Bytes of what a pointer points to."""
         return 8 if self.pointee.startswith("!tt.ptr") else element_dtype(self.pointee).itemsize
-
-    def scalar(self) -> Type:
-        return Type(None, self.element, self.pointee)
-
-    def __str__(self) -> str:
-        element = f"*{self.pointee}" if self.is_pointer else self.element
-        return element if self.shape is None else f"{'x'.join(map(str, self.shape))}x{element}"
 
 
 def element_dtype(element: str) -> np.dtype:
@@ -107,7 +95,7 @@ _DESCRIPTOR = re.compile(r"!tt\.tensordesc<(?:tensor<)?((?:\d+x)+)(\w+)[^>]*>+")
 
 @functools.lru_cache(maxsize=4096)
 def parse_type(text: str) -> Type:
-    """Decode a type as the generic form prints it."""
+    """Decode a type as the generic form prints it. Raises UnsupportedOperationError for a descriptor that it can't read."""
     shape: tuple[int, ...] | None = None
     if text.startswith("tensor<"):
         match = _TENSOR.fullmatch(text[7:-1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import os
 import random
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,10 @@ _numpy_random: Any = np.random
 
 _WORLD_NAMES = ("_world", "_backend", "_default_pg_init_method")
 """Globals of torch.distributed that say which groups this process is in."""
+
+
+_OUTPUT = ((sys, "stdout"), (sys, "stderr"), (builtins, "print"))
+"""What scripts replace to silence all ranks but one."""
 
 
 def _raw_environment() -> dict[bytes, bytes]:
@@ -55,6 +61,7 @@ class VirtualProcess:
         self.numpy_bits = _numpy_random.get_bit_generator()
         self.random_state = random.getstate()
         self.default_dtype = torch.get_default_dtype()
+        self.output = [getattr(module, name) for module, name in _OUTPUT]
         self.world: dict[str, Any] = {name: getattr(c10d, name) for name in _WORLD_NAMES}
 
     def install(self, previous: VirtualProcess) -> None:
@@ -71,6 +78,8 @@ class VirtualProcess:
         random.setstate(self.random_state)
         if self.default_dtype != previous.default_dtype:
             torch.set_default_dtype(self.default_dtype)
+        for (module, attribute), shown in zip(_OUTPUT, self.output, strict=True):
+            setattr(module, attribute, shown)
         for attribute, item in self.world.items():
             setattr(c10d, attribute, item)
 
@@ -89,12 +98,20 @@ class RunWideState:
         self.excepthook = sys.excepthook
         self.threads = torch.get_num_threads()
         self.deterministic = torch.get_deterministic_debug_mode()
+        self.matmul_precision = torch.get_float32_matmul_precision()
+        self.warnings = list(warnings.filters)
 
     def restore(self) -> None:
         """Put the settings back as they were when this object was made."""
+        if warnings.filters != self.warnings:
+            # catch_warnings would make every warning that was shown once come again.
+            warnings.resetwarnings()
+            warnings.filters[:] = self.warnings  # type: ignore[index]
         sys.excepthook = self.excepthook
         gc.set_threshold(*self.collector)
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         if torch.get_deterministic_debug_mode() != self.deterministic:
             torch.set_deterministic_debug_mode(self.deterministic)
+        if torch.get_float32_matmul_precision() != self.matmul_precision:
+            torch.set_float32_matmul_precision(self.matmul_precision)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
-from .program import COPY_ENGINE_NS_PER_BYTE, LOCAL_LATENCY_NS
+from .program import COPY_ENGINE_NS_PER_BYTE
 from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _TORCH_CALL_NS = 2000.0
 
 
 class Work:
-    """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``stream`` are set when it is submitted."""
+    """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``queue``, its stream, are set when it is submitted."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -65,13 +65,12 @@ class Task:
         self.waiting: object = None
         self.generator = work.execute(self)
 
-    def charge_word(self, allocation) -> None:
-        self.clock += LOCAL_LATENCY_NS
-
     def describe(self) -> str:
+        """As reports name it."""
         return f"rank {self.rank}, {self.work.describe()}"
 
     def line(self) -> str:
+        """No source line: it is not in a kernel."""
         return ""
 
 
@@ -89,11 +88,11 @@ class TorchCall(Work):
         task.clock += _TORCH_CALL_NS
         task.memory.touch_all()
         return
-        yield
+        yield  # makes this a generator
 
 
 class Copy(Work):
-    """A copy by the copy engine. It lands piece by piece, later than everything that does not wait for it.
+    """A copy by the copy engine. It lands piece by piece, and what does not wait for it may run before, between and after the pieces.
 
     destination, source: addresses. size: bytes.
     """
@@ -115,9 +114,7 @@ class Copy(Work):
             size = min(piece, self.size - offset)
             ctypes.memmove(self.destination + offset, self.source + offset, size)
             task.clock += size * COPY_ENGINE_NS_PER_BYTE
-            memory.version += 1
-            if memory.watchers:
-                memory.touch(self.destination + offset, self.destination + offset + size)
+            memory.changed(self.destination + offset, self.destination + offset + size)
 
 
 class WriteValue(Work):
@@ -165,11 +162,6 @@ class DeviceEvent:
     def done(self) -> bool:
         """True when everything before the last record has finished, and before any record."""
         return self.recorded is None or self.recorded.done
-
-    @property
-    def time(self) -> float:
-        """Simulated nanoseconds at which the stream came to the last record."""
-        return self.recorded.end if self.recorded is not None else 0.0
 
 
 class RecordEvent(Work):

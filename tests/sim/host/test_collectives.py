@@ -364,9 +364,6 @@ def test_other_threads_keep_their_torch_distributed(tmp_path):
     assert simulate(fn, 1) == [["ProcessGroup"]]
 
 
-# ---------------------------------------------------------------------- disagreement
-
-
 def expect_mismatch(fn, *texts, world_size=2):
     with pytest.raises(CollectiveMismatchError) as caught:
         run(fn, world_size)
@@ -425,9 +422,6 @@ def test_missing_rank_of_a_sub_group_is_named():
         run(fn, 3)
 
 
-# ---------------------------------------------------------------------- point to point
-
-
 @pytest.mark.parametrize("world_size", [2, 3, 4, 8])
 def test_ring(world_size):
     def fn(rank, size):
@@ -482,3 +476,30 @@ def test_send_and_receive_disagree():
         dist.send(torch.ones(2), 1) if rank == 0 else dist.recv(torch.ones(3), 0)
 
     expect_mismatch(fn, "rank 0 sends float32[2]", "rank 1 receives into float32[3]")
+
+
+def test_a_send_takes_what_its_stream_has_computed():
+    def fn():
+        dist.init_process_group("nccl")
+        gate = symmetric.symm_zeros(1, torch.int32, name="gate")
+        if dist.get_rank() == 0:
+            streams.wait_value(gate, 1)
+            payload = torch.zeros(2)
+            payload.fill_(5)
+            dist.isend(payload, 1)
+            return None
+        received = torch.empty(2)
+        request = dist.irecv(received, 0)
+        streams.write_value(symmetric.symm_peer(gate, 0), 1, streams.Stream())
+        request.wait()
+        return received.tolist()
+
+    assert simulate(fn, 2) == [None, [5.0, 5.0]]
+
+
+def test_rows_that_do_not_divide_are_named():
+    def fn(rank, size):
+        dist.all_to_all_single(torch.empty(3), torch.ones(3))
+
+    with pytest.raises(InvalidArgumentError, match="3 rows of input can't be split evenly over 2 ranks"):
+        run(fn, 2)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
 
 from triton_dist.errors import (
     AddressInUseError,
@@ -119,11 +121,16 @@ def test_names():
             name="inbox",
         )
         first, holder.second = symmetric.symm_zeros(1), symmetric.symm_zeros(1).view(-1)
+        # fmt: off
+        third = symmetric.symm_zeros(1); fourth = symmetric.symm_zeros(1)  # noqa: E702  (two statements on purpose)
+        if fourth.numel(): fifth = symmetric.symm_zeros(1)  # noqa: E701
+        # fmt: on
+        rest = third, fourth, fifth
         heap = world.require_world("").simulation.heap
-        return [heap.find(tensor, "").name for tensor in (flags, holder.counters, typed, *many, named, first, holder.second)]
+        return [heap.find(tensor, "").name for tensor in (flags, holder.counters, typed, *many, named, first, holder.second, *rest)]
 
     names = simulate(fn, 2)[1]
-    assert names == ["flags", "counters", "typed", "many", "many#2", "inbox", "first", "second"]
+    assert names == ["flags", "counters", "typed", "many", "many#2", "inbox", "first", "second", "third", "fourth", "fifth"]
 
 
 def test_out_of_bounds_names_the_tensor():
@@ -133,9 +140,6 @@ def test_out_of_bounds_names_the_tensor():
         return flags.tolist()
 
     assert simulate(fn, 2) == [[0, 5]] * 2
-
-
-# ---------------------------------------------------------------------- groups
 
 
 def test_allocation_by_a_group():
@@ -157,9 +161,6 @@ def test_allocation_by_a_group():
 def test_group_must_be_a_process_group():
     with pytest.raises(InvalidArgumentError, match="must be a torch.distributed process group"):
         simulate(lambda: symmetric.symm_zeros(4, group=[0, 1]), 2)
-
-
-# ---------------------------------------------------------------------- lifetime
 
 
 def test_returned_tensors_outlive_the_simulation():
@@ -254,9 +255,6 @@ def test_use_after_free():
         simulate(peer, 2)
 
 
-# ---------------------------------------------------------------------- mistakes
-
-
 def test_ordinary_tensors_are_not_symmetric():
     def fn(call):
         assert not symmetric.is_symmetric(torch.ones(2))
@@ -342,9 +340,6 @@ def test_no_heap_beyond_the_map():
         address_space.ensure_mapped(0, 1 << 40)
 
 
-# ---------------------------------------------------------------------- offsets
-
-
 def test_offsets_are_reused_and_merged():
     offsets = OffsetAllocator()
     size = offsets.padded(10_000)
@@ -387,3 +382,36 @@ def test_tensors_in_garbage_cycles_do_not_fill_the_heap():
         return True
 
     assert simulate(fn, 2, heap_size=1 << 20) == [True] * 2
+
+
+@triton.jit
+def increment_kernel(x_ptr):
+    tl.store(x_ptr, tl.load(x_ptr) + 1.0)
+
+
+def test_tensors_of_an_earlier_simulation_are_not_symmetric_in_a_later_one():
+    """The host may read and copy them; a kernel that gets one is told so, not that it is beside some other tensor."""
+
+    def fn():
+        return symmetric.symm_zeros(4).fill_(world.rank() + 1.0)
+
+    old = simulate(fn, 2)
+
+    def launch():
+        symmetric.symm_zeros(4)
+        increment_kernel[(1,)](old[world.rank()])
+        streams.synchronize()
+
+    with pytest.raises(UseAfterFreeError, match=r"shape \[4\] is symmetric memory of a simulation that has ended; .* clone"):
+        simulate(launch, 2)
+
+    def copy():
+        fresh = symmetric.symm_zeros(4)
+        fresh.copy_(old[1 - world.rank()])
+        mine = old[world.rank()].clone()
+        increment_kernel[(1,)](mine)
+        return fresh.tolist()[0], mine.tolist()[0]
+
+    assert simulate(copy, 2) == [(2.0, 2.0), (1.0, 3.0)]
+    increment_kernel[(1,)](old[0])
+    assert old[0].tolist() == [2.0, 1.0, 1.0, 1.0], "outside of a simulation it is an ordinary tensor"

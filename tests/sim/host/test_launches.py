@@ -2,13 +2,14 @@
 
 import gc
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
 
-from triton_dist.errors import DeadlockError, OutOfBoundsError, UseAfterFreeError
+from triton_dist.errors import DeadlockError, InvalidArgumentError, OutOfBoundsError, UseAfterFreeError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate
 
@@ -176,3 +177,24 @@ def test_launches_follow_the_current_stream():
         return out.item()
 
     assert simulate(fn, 2) == [5.0] * 2
+
+
+@pytest.mark.parametrize(
+    ("grid", "text"),
+    [
+        ((1.5,), "dimension x is 1.5; it has to be an integer"),
+        (("2",), "dimension x is '2'"),
+        ((-1,), "dimension x is -1; a GPU takes 0 to 2147483647"),
+        ((1, 65_536), "dimension y is 65536; a GPU takes 0 to 65535"),
+        ((1, 1, 70_000), "dimension z is 70000"),
+    ],
+)
+def test_grids_that_no_gpu_takes(grid, text):
+    with pytest.raises(InvalidArgumentError, match=text):
+        add_kernel[grid](torch.zeros(4), torch.zeros(4), torch.zeros(4), 4, 4)
+
+
+def test_grids_of_any_integer_type():
+    out = torch.zeros(6)
+    add_kernel[(np.int64(1), torch.tensor(2))](torch.ones(6), torch.ones(6), out, 6, 8)
+    assert (out == 2.0).all()

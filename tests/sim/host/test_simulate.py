@@ -1,12 +1,15 @@
 """simulate: results, one virtual process a rank, errors of a rank, and what is put back afterwards."""
 
+import builtins
 import contextlib
+import io
 import os
 import random
 import signal
 import sys
 import threading
 import traceback
+import warnings
 
 import numpy as np
 import pytest
@@ -99,16 +102,43 @@ def test_default_dtype_is_the_ranks_own():
     assert torch.get_default_dtype() == torch.float32
 
 
+def test_output_is_the_ranks_own(capsys):
+    """Scripts silence all ranks but one by replacing ``sys.stdout`` or ``print``."""
+    before = sys.stdout, sys.stderr, builtins.print
+
+    def fn(silence):
+        if world.rank() != 1:
+            silence()
+        start_torch_distributed()
+        print(f"hello from {world.rank()}")
+        dist.barrier()
+
+    def replace_stdout():
+        sys.stdout = sys.stderr = io.StringIO()
+
+    def replace_print():
+        builtins.print = lambda *values: None
+
+    for silence in (replace_stdout, replace_print):
+        simulate(fn, 3, args=(silence,))
+        assert capsys.readouterr().out == "hello from 1\n"
+        assert (sys.stdout, sys.stderr, builtins.print) == before
+
+
 def test_hooks_and_settings_are_restored():
-    hook, threads = sys.excepthook, torch.get_num_threads()
+    hook, threads, filters = sys.excepthook, torch.get_num_threads(), list(warnings.filters)
 
     def fn():
         start_torch_distributed()
         torch.set_num_threads(threads + 1)
+        torch.set_float32_matmul_precision("medium")
+        warnings.simplefilter("ignore")
         torch.use_deterministic_algorithms(True)
 
     simulate(fn, 2)
     assert sys.excepthook is hook
+    assert warnings.filters == filters
+    assert torch.get_float32_matmul_precision() == "highest"
     assert torch.get_num_threads() == threads
     assert not torch.are_deterministic_algorithms_enabled()
     assert not dist.is_initialized()
@@ -151,9 +181,6 @@ def test_different_seeds_give_different_orders():
         return tuple(order)
 
     assert len({run(seed) for seed in range(8)}) > 1
-
-
-# ---------------------------------------------------------------------- errors of a rank
 
 
 class Oops(Exception):
@@ -285,9 +312,6 @@ def test_query_loop_that_can_never_end_is_a_deadlock():
         simulate(fn, 2)
 
 
-# ---------------------------------------------------------------------- calling simulate
-
-
 def test_nested_simulation_is_refused():
     def fn():
         simulate(world.rank, 1)
@@ -315,17 +339,27 @@ def test_from_a_thread_and_from_two_threads_at_once():
     assert results == {key: [(key, rank) for rank in range(3)] for key in "ab"}
 
 
+def generator_function():
+    yield world.rank()
+
+
+async def coroutine_function():
+    return world.rank()
+
+
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
         ({"world_size": 0}, "world_size=0"),
         ({"world_size": 2.0}, "world_size=2.0"),
         ({"world_size": 128}, "127"),
-        ({"world_size": 3, "num_nodes": 2}, "does not divide"),
+        ({"world_size": 3, "num_nodes": 2}, "divides world_size=3"),
         ({"world_size": 1, "check": "everything"}, "use one of"),
         ({"world_size": 1, "gpu": "z80"}, "h100"),
         ({"world_size": 1, "heap_size": 0}, "heap_size=0"),
         ({"world_size": 1, "fn": 3}, "not callable"),
+        ({"world_size": 1, "fn": generator_function}, "whose body a call does not run"),
+        ({"world_size": 1, "fn": coroutine_function}, "whose body a call does not run"),
     ],
 )
 def test_bad_arguments(bad, text):

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-from triton_dist.errors import DeadlockError
+from triton_dist.errors import DeadlockError, NotInitializedError
 from triton_dist.runtime import world
 from triton_dist.sim.simulate import simulate
 from triton_dist.sim.store import HostStore
@@ -60,7 +60,7 @@ def test_operations():
     assert store.num_keys() == 2
     assert store.delete_key("a")
     assert not store.delete_key("a")
-    with pytest.raises(RuntimeError, match="outside simulate"):
+    with pytest.raises(NotInitializedError, match="outside simulate"):
         store.wait(["a"])
 
 

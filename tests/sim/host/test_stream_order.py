@@ -250,3 +250,98 @@ def test_results_are_complete_when_simulate_returns():
         return x
 
     assert simulate(fn, 2)[1].tolist() == [3.0, 3.0]
+
+
+def test_an_operator_that_fails_in_its_turn_says_which_one_and_whose():
+    def fn(gate):
+        x, index = torch.zeros(3), torch.zeros(2, dtype=torch.int64)
+        index.fill_(7)
+        x.index_select(0, index)
+        assert gate.closed
+        gate.open()
+        streams.synchronize()
+
+    with pytest.raises(IndexError) as caught:
+        alone(fn)
+    assert any("in torch.index_select, queued on a stream by rank 0" in note for note in caught.value.__notes__)
+
+
+MAYBE_COPIES = {
+    "contiguous": lambda x: x.t().contiguous(),
+    "reshape": lambda x: x.t().reshape(12),
+    "flatten": lambda x: x.t().flatten(),
+    "to": lambda x: x.to(torch.float64),
+    "type_as": lambda x: x.type_as(torch.zeros(1, dtype=torch.int64)),
+    "matmul": lambda x: x @ x.t(),
+    "linear": lambda x: torch.nn.functional.linear(x, x),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "stack": lambda x: torch.stack(list(x)),
+    "in place": lambda x: x.add_(1).mul_(2),
+    "copy": lambda x: torch.empty(3, 4, dtype=torch.float64).copy_(x),
+    "setitem": lambda x: torch.cat([x, x.index_fill_(0, torch.tensor([1]), 7.0)]),
+    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, (4,)),
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None]),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("operator", MAYBE_COPIES.values(), ids=MAYBE_COPIES)
+def test_operators_that_may_copy_wait_their_turn_without_gradients(operator, mode):
+    """In inference mode operators come as the user wrote them (``reshape``), and their results are inference tensors."""
+
+    def values():
+        return torch.arange(12, dtype=torch.float32).view(3, 4) - 4
+
+    def fn(gate):
+        with mode():
+            x = torch.full((3, 4), 777.0)
+            x.copy_(values())
+            y = operator(x)
+            z = y + 1
+        gate.open()
+        streams.synchronize()
+        return y.clone(), z.clone(), y.is_inference()
+
+    y, z, is_inference = alone(fn)
+    torch.testing.assert_close(y, operator(values()))
+    torch.testing.assert_close(z, operator(values()) + 1)
+    assert is_inference is (mode is torch.inference_mode)
+
+
+def test_recurrent_layer_behind_queued_work():
+    """Its operator returns nothing where its shape rule says a tensor, so it waits for the stream."""
+
+    def fn(wait):
+        torch.manual_seed(0)
+        layer, x = torch.nn.LSTM(4, 4), torch.zeros(3, 2, 4)
+        if wait:
+            streams.write_value(torch.zeros(1, dtype=torch.int32), 1)
+        x.add_(1)
+        y, _ = layer(x)
+        y.sum().backward()
+        return y.detach().clone(), layer.weight_ih_l0.grad.clone()
+
+    for behind, alone_ in zip(simulate(fn, 1, args=(True,))[0], simulate(fn, 1, args=(False,))[0], strict=True):
+        torch.testing.assert_close(behind, alone_)
+
+
+def test_values_may_be_read_between_forward_and_backward():
+    """What the stream computes late counts as one write of each tensor, made when the host called the operator."""
+
+    def fn(gate):
+        scale, weight = torch.zeros(8), torch.ones(8, requires_grad=True)
+        scale.add_(2)
+        loss = ((weight * scale).tanh() ** 2).sum()
+        versions = scale._version, loss._version
+        gate.open()
+        value = loss.item()
+        assert (scale._version, loss._version) == versions
+        loss.backward()
+        return value, weight.grad.clone()
+
+    weight = torch.ones(8, requires_grad=True)
+    loss = ((weight * 2).tanh() ** 2).sum()
+    loss.backward()
+    value, gradient = alone(fn)
+    assert value == loss.item()
+    torch.testing.assert_close(gradient, weight.grad)

@@ -35,9 +35,6 @@ def reference_tile(layout: str) -> np.ndarray:
     return np.broadcast_to(parts[layout], (M, N)).copy()
 
 
-# ---------------------------------------------------------------------- loads, stores and atomics
-
-
 @triton.jit
 def access_kernel(
     memory, out, POINTER: tl.constexpr, MASK: tl.constexpr, VALUE: tl.constexpr, KIND: tl.constexpr, M: tl.constexpr, N: tl.constexpr
@@ -99,9 +96,6 @@ def test_accesses_with_every_mix_of_layouts(pointer, mask, value):
     for place in range(100):
         candidates = values[on & (index == place)]
         assert written[place] in candidates if candidates.size else written[place] == -1
-
-
-# ---------------------------------------------------------------------- everything else
 
 
 @triton.jit

@@ -276,3 +276,31 @@ def test_compile_time_arguments_and_functions():
     out = torch.zeros(3, dtype=torch.int32)
     constexpr_argument_kernel[(1,)](out, True, "second", (4, 9))
     assert out.tolist() == [1, 9, 8]
+
+
+@triton.jit
+def one_name_in_sibling_scopes_kernel(x, out, count, BLOCK: tl.constexpr):
+    """``p`` and ``q`` are floats, integers, pointers, masks and tiles, in loops beside each other."""
+    offsets = tl.arange(0, BLOCK)
+    total = 0.0
+    for step in range(count):
+        p = tl.load(x + step)
+        q = tl.exp(tl.load(x + offsets) - p)
+        total += tl.sum(q, 0)
+    for step in range(count):
+        p = (step + 1) % count
+        q = x + p
+        total += tl.load(q)
+    for step in range(count):
+        p = offsets < step
+        q = tl.load(x + offsets, p, other=0.0)
+        total += tl.sum(q, 0)
+    tl.store(out, total)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_one_name_in_sibling_scopes(count):
+    x, out = torch.linspace(-1.3, 1.7, 16), torch.zeros(1)
+    one_name_in_sibling_scopes_kernel[(1,)](x, out, count, 16)
+    expected = sum(torch.exp(x - x[step]).sum() + x[step] + x[:step].sum() for step in range(count))
+    torch.testing.assert_close(out[0], expected, rtol=1e-5, atol=1e-5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import types
+
+import numpy as np
 import pytest
 import torch
 import triton
@@ -9,6 +12,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_dist.errors import OutOfBoundsError, SimulationError
+from triton_dist.sim.machine import Machine
+from triton_dist.sim.ops import descriptor
 
 DTYPES = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float8_e5m2]
 
@@ -28,9 +33,6 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 def scratch_allocator():
     """Descriptors made in a kernel need scratch memory on a GPU; the simulator must not care whether there is an allocator."""
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
-
-
-# ---------------------------------------------------------------------- block pointers
 
 
 @triton.jit
@@ -74,9 +76,6 @@ def test_block_pointer_padding(padding, triton_version):
     expected = torch.full((8, 8), 0.0 if padding == "zero" else float("nan"))
     expected[:4, 1:7] = x[1:]
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
-
-
-# ---------------------------------------------------------------------- descriptors
 
 
 @triton.jit
@@ -307,3 +306,49 @@ def test_a_descriptor_larger_than_its_tensor_is_out_of_bounds():
     x = random((12, 32), torch.float32)
     with pytest.raises(OutOfBoundsError, match=r"(?s)test_op_descriptors\.py:\d+.*descriptor load of source\["):
         window_kernel[(1,)](torch.zeros(8, 16), TensorDescriptor(x, [20, 32], [32, 1], [8, 16]), 8, 0, 8, 16)
+
+
+@triton.jit
+def store_box_kernel(target, row, column, M: tl.constexpr, N: tl.constexpr):
+    target.store([row, column], tl.full((M, N), 7.0, tl.float32))
+
+
+@pytest.mark.parametrize(("row", "column"), [(40, 0), (0, 40), (-8, 0), (0, -16), (1000, 1000)])
+def test_a_store_wholly_outside_writes_nothing(row, column):
+    out = torch.zeros(40, 40)
+    store_box_kernel[(1,)](TensorDescriptor(out, [37, 33], [40, 1], [8, 16]), row, column, 8, 16)
+    assert not out.any()
+
+
+@triton.jit
+def scatter_rows_kernel(target, rows, column, COUNT: tl.constexpr, WIDTH: tl.constexpr):
+    target.scatter(tl.full((COUNT, WIDTH), 3.0, tl.float32), tl.load(rows + tl.arange(0, COUNT)), column)
+
+
+@pytest.mark.parametrize(("column", "columns"), [(0, slice(0, 16)), (32, slice(32, 40)), (48, slice(0, 0))])
+def test_scatter_writes_only_what_is_inside(column, columns):
+    out = torch.zeros(20, 40)
+    rows = torch.tensor([0, -1, 19, 20, 5, 1000, 7, -5], dtype=torch.int32)
+    scatter_rows_kernel[(1,)](TensorDescriptor(out, [20, 40], [40, 1], [1, 16]), rows, column, 8, 16)
+    expected = torch.zeros(20, 40)
+    for row in (0, 19, 5, 7):
+        expected[row, columns] = 3
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (descriptor.INC, [1, 0, 0, 6]),  # old >= limit ? 0 : old + 1
+        (descriptor.DEC, [5, 4, 5, 4]),  # old == 0 or old > limit ? limit : old - 1
+    ],
+)
+def test_reductions_that_wrap_at_a_limit(kind, expected):
+    """As PTX defines them; both sides count as unsigned. The front end has no name for these two."""
+    out, limit = torch.tensor([[0, 5, -1, 5]], dtype=torch.int32), np.array([[5, 5, 5, 7]], np.int32)
+    machine = Machine(1)
+    origin = machine.memory.register(out, name="out")
+    target = descriptor.Descriptor(out.data_ptr(), (1, 4), (4, 1), (1, 4), np.dtype(np.int32), False, origin)
+    context = types.SimpleNamespace(memory=machine.memory, charge=lambda *_: None)
+    descriptor.reduce(context, target, (0, 0), limit, kind)
+    assert out[0].tolist() == expected

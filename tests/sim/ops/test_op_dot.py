@@ -143,9 +143,6 @@ def test_dots_in_a_row_with_a_transposed_operand():
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-4)
 
 
-# ---------------------------------------------------------------------- block-scaled products
-
-
 @triton.jit
 def scaled_kernel(
     out, x, scale_x, y, scale_y, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,

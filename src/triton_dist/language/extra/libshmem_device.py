@@ -61,8 +61,9 @@ def signal_op(sig_addr, signal, sig_op: tl.constexpr, pe):
     ``sig_op`` is NVSHMEM_SIGNAL_SET or NVSHMEM_SIGNAL_ADD. The word has 32 or 64 bits. The calling thread's earlier stores
     come before it; those of other threads only after ``__syncthreads``.
     """
-    tl.static_assert(sig_op == 9 or sig_op == 10, "signal_op: sig_op must be NVSHMEM_SIGNAL_SET or NVSHMEM_SIGNAL_ADD")
-    if sig_op == 9:
+    if sig_op == NVSHMEM_SIGNAL_SET:
         st(symm_at(sig_addr, pe), signal, "sys", "release")
-    else:
+    elif sig_op == NVSHMEM_SIGNAL_ADD:
         atomic_add(symm_at(sig_addr, pe), signal, "sys", "release")
+    else:
+        tl.static_assert(False, "signal_op: sig_op must be NVSHMEM_SIGNAL_SET or NVSHMEM_SIGNAL_ADD")

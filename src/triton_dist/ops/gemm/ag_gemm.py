@@ -155,7 +155,7 @@ def ag_gemm(
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError.
     """
     team = find_team(group, "ag_gemm")
-    _check(a_shard, b, out, team, producer)
+    _check(a_shard, b, out, team, producer, num_programs)
     rows, depth = a_shard.shape
     columns = b.shape[1]
     if out is None:
@@ -179,16 +179,7 @@ def ag_gemm(
         _push_by_copy_engine(shard, space, team, tiles.rows_per_signal, blocks)
     pushed: Event = space.side_stream.record_event()
 
-    num_tiles = team.size * triton.cdiv(rows, tiles.m) * triton.cdiv(columns, tiles.n)
-    reserved = PRODUCER_PROGRAMS if producer == "kernel" else 0
-    programs = max(1, min(num_tiles, num_programs or _sm_count() - reserved))
-    if num_tiles:
-        consumer_gemm_kernel[(programs,)](
-            space.gathered, space.flags, b, out, team.index, team.size, rows, columns, depth,
-            b.stride(0), b.stride(1), out.stride(0), blocks,
-            ROWS_PER_SIGNAL=tiles.rows_per_signal, TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k,
-            PRECISION="ieee", num_warps=8 if tiles.m * tiles.n >= 128 * 128 else 4,
-        )  # fmt: skip
+    _multiply(space, b, out, team, tiles, num_programs or _sm_count() - (PRODUCER_PROGRAMS if producer == "kernel" else 0))
     main.wait_event(pushed)
     finish_kernel[(1,)](
         space.flags, space.arrived, space.epoch, space.world_ranks, team.index, team.size, space.flags.numel(), BLOCK=256, num_warps=4
@@ -204,7 +195,7 @@ def choose_tiles(rows: int, columns: int, depth: int, itemsize: int) -> Tiles:
     return Tiles(m, n, k, m * max(1, triton.cdiv(rows, 4 * m)))
 
 
-def _check(a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, team: Team, producer: str) -> None:
+def _check(a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, team: Team, producer: str, num_programs: int | None) -> None:
     for name, tensor in (("a_shard", a_shard), ("b", b)):
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
             seen = f"shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else repr(type(tensor))
@@ -215,6 +206,8 @@ def _check(a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, tea
         raise InvalidArgumentError(f"ag_gemm: a_shard is {tuple(a_shard.shape)} and b {tuple(b.shape)}; the inner sizes have to be equal")
     if producer not in PRODUCERS:
         raise InvalidArgumentError(f"ag_gemm: producer={producer!r} is not known; use one of {PRODUCERS}")
+    if num_programs is not None and num_programs < 1:
+        raise InvalidArgumentError(f"ag_gemm: num_programs={num_programs}; it has to be at least 1, or None for one program an SM")
     if out is not None:
         wanted = (team.size * a_shard.shape[0], b.shape[1])
         if tuple(out.shape) != wanted or out.dtype != a_shard.dtype or (out.numel() and out.stride(1) != 1):
@@ -265,6 +258,20 @@ def _push_by_kernel(shard: torch.Tensor, space: _Workspace, team: Team, tiles: T
             shard, space.gathered, space.flags, space.world_ranks, team.index, team.size, rows, depth, blocks,
             ROWS_PER_SIGNAL=tiles.rows_per_signal, TILE_M=min(tiles.m, 32), TILE_K=min(256, triton.next_power_of_2(depth)),
         )  # fmt: skip
+
+
+def _multiply(space: _Workspace, b: torch.Tensor, out: torch.Tensor, team: Team, tiles: Tiles, most_programs: int) -> None:
+    depth, columns = b.shape
+    rows = out.shape[0] // team.size
+    num_tiles = team.size * triton.cdiv(rows, tiles.m) * triton.cdiv(columns, tiles.n)
+    if not num_tiles:
+        return
+    consumer_gemm_kernel[(max(1, min(num_tiles, most_programs)),)](
+        space.gathered, space.flags, b, out, team.index, team.size, rows, columns, depth,
+        b.stride(0), b.stride(1), out.stride(0), space.flags.shape[1],
+        ROWS_PER_SIGNAL=tiles.rows_per_signal, TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k,
+        PRECISION="ieee", num_warps=8 if tiles.m * tiles.n >= 128 * 128 else 4,
+    )  # fmt: skip
 
 
 def _sm_count() -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import DeviceAssertionError
 from .arith import unsigned
 
+if TYPE_CHECKING:
+    from ..program import Program
 
-def check(context, condition, message: str) -> None:
+
+def check(context: Program, condition, message: str) -> None:
     """Raise DeviceAssertionError, with the message of the kernel, unless ``condition`` holds everywhere."""
     if not np.all(condition):
         where = ""
@@ -24,7 +27,7 @@ def _hexadecimal(digits: int) -> Callable[[Any], str]:
     return lambda item: f"0x{int(item):0{digits}x}"
 
 
-def show(context, prefix: str, as_hex: bool, values: tuple, shapes: tuple, signed: list[int]) -> None:
+def show(context: Program, prefix: str, as_hex: bool, values: tuple, shapes: tuple, signed: list[int]) -> None:
     """Print values after the rank and the program; a tile prints as an array."""
     head = f"rank {context.rank} pid {context.pid}{prefix}"
     if not values:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ...errors import SimulationError
 from ..memory import Allocation, window
 from .arith import maximum_number, minimum_number, unsigned
 
+if TYPE_CHECKING:
+    from ..program import Program
+
 ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
 """Kinds of ``tt.descriptor_reduce``, numbered as in the IR."""
 
 
 class Descriptor:
-    """A tensor in global memory: base address, shape and strides in elements, block shape, and what lies outside reads as.
+    """A tensor in global memory: base address, shape and strides in elements, block shape, and what lies outside reads as (0, or NaN).
 
     Raises SimulationError where the hardware has undefined behaviour: a base that is not a multiple of 16 bytes, a last stride that is
     not 1, or another stride that is not a multiple of 16 bytes.
@@ -50,10 +55,11 @@ class Descriptor:
                     f"tensor descriptor: a stride of {stride * dtype.itemsize} bytes is not a multiple of 16; pad the rows"
                 )
 
-    def fill(self):
+    def fill(self) -> np.generic:
+        """What lies outside the tensor reads as."""
         return self.dtype.type(np.nan if self.nan and self.dtype.kind not in "iub" else 0)
 
-    def box(self, context, index, what: str):
+    def box(self, context: Program, index, what: str):
         """(view of the part that is inside, its place in the block), or None if all is outside."""
         itemsize = self.dtype.itemsize
         inside, place, address = [], [], self.base
@@ -74,7 +80,7 @@ class Descriptor:
         return window(address, tuple(inside), strides, self.dtype), tuple(place), address, last
 
 
-def load(context, descriptor: Descriptor, index, shape: tuple[int, ...]):
+def load(context: Program, descriptor: Descriptor, index, shape: tuple[int, ...]):
     """``tt.descriptor_load``: the block at ``index`` (one int a dimension), reshaped to ``shape``."""
     box = descriptor.box(context, index, "descriptor load")
     if box is None:
@@ -87,17 +93,17 @@ def load(context, descriptor: Descriptor, index, shape: tuple[int, ...]):
     return result.reshape(shape)
 
 
-def store(context, descriptor: Descriptor, index, value) -> None:
+def store(context: Program, descriptor: Descriptor, index, value) -> None:
     """``tt.descriptor_store``: what lies outside the tensor is dropped."""
     _update(context, descriptor, index, value, None)
 
 
-def reduce(context, descriptor: Descriptor, index, value, kind: int) -> None:
+def reduce(context: Program, descriptor: Descriptor, index, value, kind: int) -> None:
     """``tt.descriptor_reduce``: combine the block into memory. ``descriptor.unsigned`` decides how integers compare."""
     _update(context, descriptor, index, value, kind)
 
 
-def _update(context, descriptor: Descriptor, index, value, kind: int | None) -> None:
+def _update(context: Program, descriptor: Descriptor, index, value, kind: int | None) -> None:
     box = descriptor.box(context, index, "descriptor store" if kind is None else "descriptor reduce")
     if box is None:
         return
@@ -107,10 +113,7 @@ def _update(context, descriptor: Descriptor, index, value, kind: int | None) -> 
         size = int(np.prod(descriptor.block))
         value = value.reshape(descriptor.block) if value.size == size else np.broadcast_to(value, descriptor.block)
     view[...] = value[place] if kind is None else _combine(kind, view, value[place], descriptor.unsigned)
-    memory = context.memory
-    memory.version += 1
-    if memory.watchers:
-        memory.touch(lo, hi)
+    context.memory.changed(lo, hi)
 
 
 def _combine(kind: int, old, value, is_unsigned: bool):
@@ -133,7 +136,7 @@ def _combine(kind: int, old, value, is_unsigned: bool):
     return np.where((old == 0) | (unsigned(old) > unsigned(value)), value, old - 1)
 
 
-def gather(context, descriptor: Descriptor, rows, column: int, shape: tuple[int, ...]):
+def gather(context: Program, descriptor: Descriptor, rows, column: int, shape: tuple[int, ...]):
     """``tt.descriptor_gather``: rows picked by index, a run of columns from ``column``."""
     width = shape[1]
     result = np.full(shape, descriptor.fill(), descriptor.dtype)
@@ -145,22 +148,19 @@ def gather(context, descriptor: Descriptor, rows, column: int, shape: tuple[int,
     return result
 
 
-def scatter(context, descriptor: Descriptor, rows, column: int, value, shape: tuple[int, ...]) -> None:
+def scatter(context: Program, descriptor: Descriptor, rows, column: int, value, shape: tuple[int, ...]) -> None:
     """``tt.descriptor_scatter``: rows stored where ``rows`` says."""
     value = np.broadcast_to(value, shape)
-    memory = context.memory
     for position, row in enumerate(np.broadcast_to(rows, (shape[0],)).tolist()):
         part = _row(context, descriptor, row, column, shape[1], "descriptor scatter")
         if part is not None:
             view, place = part
             view[...] = value[position, place]
-            if memory.watchers:
-                address = view.__array_interface__["data"][0]
-                memory.touch(address, address + view.nbytes)
-    memory.version += 1
+            address = view.__array_interface__["data"][0]
+            context.memory.changed(address, address + view.nbytes)
 
 
-def _row(context, descriptor: Descriptor, row: int, column: int, width: int, what: str):
+def _row(context: Program, descriptor: Descriptor, row: int, column: int, width: int, what: str):
     if not 0 <= row < descriptor.shape[0]:
         return None
     begin, end = max(column, 0), min(column + width, descriptor.shape[1])
@@ -172,6 +172,3 @@ def _row(context, descriptor: Descriptor, row: int, column: int, width: int, wha
     allocation = context.memory.check(address, last, itemsize, what, descriptor.origin)
     context.charge((end - begin,), itemsize, allocation)
     return window(address, (end - begin,), (itemsize,), descriptor.dtype), slice(begin - column, end - column)
-
-
-__all__ = ["Descriptor", "gather", "load", "reduce", "scatter", "store"]

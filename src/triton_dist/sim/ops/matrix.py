@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import ml_dtypes
 import numpy as np
 
+from ...errors import UnsupportedOperationError
 from ..program import FLOP_NS
 from ..types import BFLOAT16
+
+if TYPE_CHECKING:
+    from ..program import Program
 
 TF32, TF32X3, IEEE, BF16X3, BF16X6 = range(5)
 """Input precisions of an fp32 product, numbered as in the IR."""
@@ -61,10 +67,10 @@ def _float32_product(a: np.ndarray, b: np.ndarray, precision: int) -> np.ndarray
         return _emulated(a, b, (_to_bf16,) * 2, 1)
     if precision == BF16X6:
         return _emulated(a, b, (_to_bf16,) * 3, 2)
-    return a @ b
+    raise UnsupportedOperationError(f"tl.dot with input precision number {precision}, which the simulator does not know; use 'ieee'")
 
 
-def dot(context, a, b, accumulator, dtype: np.dtype, shape_a: tuple, shape_b: tuple, precision: int):
+def dot(context: Program, a, b, accumulator, dtype: np.dtype, shape_a: tuple, shape_b: tuple, precision: int):
     """``a @ b + accumulator``, with products and sums in fp32 (fp64 for fp64 and integers) and one rounding to ``dtype``.
 
     a, b: arrays that broadcast to ``shape_a`` and ``shape_b``, (M, K) and (K, N), or with a batch dimension before.
@@ -119,7 +125,9 @@ def _scale_factor(scale: np.ndarray, repeat: int) -> np.ndarray:
     return np.repeat(factor, repeat, axis=-1)
 
 
-def dot_scaled(context, a, b, accumulator, scale_a, scale_b, kinds: tuple[int, int], k_packed: tuple[bool, bool], shapes: tuple, dtype):
+def dot_scaled(
+    context: Program, a, b, accumulator, scale_a, scale_b, kinds: tuple[int, int], k_packed: tuple[bool, bool], shapes: tuple, dtype
+):
     """``(a * scale_a) @ (b * scale_b) + accumulator`` for microscaled formats.
 
     a: (M, K), b: (K, N), with K halved for e2m1; scale_a: (M, K / 16 or 32), scale_b: (N, K / 16 or 32), each may be None.

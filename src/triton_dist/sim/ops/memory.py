@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from ..memory import WORDS, Allocation, element_index, scalar_view, window
+from ..memory import VIEW_BASE, WORDS, Allocation, element_index, scalar_view, window
 from ..pointers import Layout, Pointers, full, only_axis
 from ..program import LOCAL_LATENCY_NS, LOCAL_NS_PER_BYTE, REMOTE_LATENCY_NS, REMOTE_NS_PER_BYTE
 from .arith import flush
+
+if TYPE_CHECKING:
+    from ..program import Program
+    from ..work import Task
 
 _EMPTY = object()
 _GENERAL = object()
@@ -105,7 +111,7 @@ def _mask_range(mask):
     return (axis, begin, end) if end - begin == on.size else _GENERAL
 
 
-def _box(context, pointers: Pointers, ranges: dict, dtype: np.dtype, what: str, origin: Allocation | None):
+def _box(context: Program, pointers: Pointers, ranges: dict, dtype: np.dtype, what: str, origin: Allocation | None):
     """The window of memory that a box of pointers covers: (first address, low, high, counts, byte strides), bounds checked."""
     itemsize = dtype.itemsize
     layout, base = pointers.layout, pointers.base
@@ -133,7 +139,7 @@ def _box(context, pointers: Pointers, ranges: dict, dtype: np.dtype, what: str, 
     return address, lo, hi, counts, layout.strides
 
 
-def _addresses(context, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
+def _addresses(context: Program, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
     """The general case: (flat addresses of what is on, mask or None), bounds checked."""
     address = full(pointers)
     mask = None
@@ -162,7 +168,7 @@ def _addresses(context, pointers, masks: tuple, shape: tuple[int, ...], dtype: n
     return selected, mask, np.shape(address)
 
 
-def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin: Allocation | None) -> None:
+def _check_each(context: Program, selected: np.ndarray, itemsize: int, what: str, origin: Allocation | None) -> None:
     """Addresses that span several allocations are right as long as each is in one."""
     memory = context.memory
     remaining = np.unique(selected)
@@ -172,7 +178,16 @@ def _check_each(context, selected: np.ndarray, itemsize: int, what: str, origin:
         remaining = remaining[remaining + itemsize > allocation.hi]
 
 
-def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None, borrow: bool = False):
+def load(
+    context: Program,
+    pointers,
+    masks: tuple,
+    other,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    origin: Allocation | None,
+    borrow: bool = False,
+):
     """``tt.load`` of a tile.
 
     masks: terms whose conjunction is the mask: a boolean array, or (vector, lo, hi, axis, rank) for
@@ -214,9 +229,8 @@ def load(context, pointers, masks: tuple, other, dtype: np.dtype, shape: tuple[i
     return result
 
 
-def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None) -> None:
+def store(context: Program, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None) -> None:
     """``tt.store`` of a tile; ``value`` broadcasts to ``shape``. Where several elements go to one address, the last one stays."""
-    memory = context.memory
     if type(pointers) is Pointers:
         ranges = _ranges(pointers.layout, masks)
         if ranges is _EMPTY:
@@ -229,22 +243,19 @@ def store(context, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[
                 axes = pointers.layout.axes
                 counts = [value.shape[axis] if axis not in axes else count for axis, count in enumerate(counts)]
             window(address, tuple(counts), strides, dtype)[...] = value
-            memory.version += 1
-            if memory.watchers:
-                memory.touch(lo, hi)
+            context.memory.changed(lo, hi)
             return
     selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "store", origin)
     if not selected.size:
         return
     value = np.broadcast_to(value, shape)
     scalar_view(dtype)[element_index(selected, dtype.itemsize)] = value.reshape(-1) if mask is None else value[np.broadcast_to(mask, shape)]
-    memory.version += 1
-    if memory.watchers:
-        memory.touch(int(selected.min()), int(selected.max()) + dtype.itemsize)
+    context.memory.changed(int(selected.min()), int(selected.max()) + dtype.itemsize)
 
 
-def check_scalar(context, address: int, itemsize: int, what: str, origin: Allocation | None) -> None:
+def check_scalar(context: Program, address: int, itemsize: int, what: str, origin: Allocation | None) -> None:
     """Bounds, alignment and cost of one scalar access."""
+    context.word = address
     if origin is None:
         memory = context.memory
         origin = memory.known_words[itemsize].get(address) or memory.check_word(address, itemsize, what)
@@ -256,19 +267,19 @@ def check_scalar(context, address: int, itemsize: int, what: str, origin: Alloca
     context.clock += LOCAL_LATENCY_NS if owner is None or owner == context.rank else REMOTE_LATENCY_NS
 
 
-def load_scalar(context, address: int, dtype: np.dtype, origin: Allocation | None):
+def load_scalar(context: Program, address: int, dtype: np.dtype, origin: Allocation | None):
     """``tt.load`` of a scalar, as a numpy scalar."""
     check_scalar(context, address, dtype.itemsize, "load", origin)
     return scalar_view(dtype)[element_index(address, dtype.itemsize)]
 
 
-def store_scalar(context, address: int, value, dtype: np.dtype, origin: Allocation | None, location: int) -> None:
+def store_scalar(context: Program, address: int, value, dtype: np.dtype, origin: Allocation | None, location: int) -> None:
     """``tt.store`` of a scalar."""
     check_scalar(context, address, dtype.itemsize, "store", origin)
     put_word(context, address, value, dtype, location)
 
 
-def put_word(context, address: int, value, dtype: np.dtype, location: int) -> None:
+def put_word(context: Program | Task, address: int, value, dtype: np.dtype, location: int) -> None:
     """Write one word, remember who did, and wake who waits for it. The address is checked."""
     memory = context.memory
     view = scalar_view(dtype)
@@ -283,10 +294,10 @@ def put_word(context, address: int, value, dtype: np.dtype, location: int) -> No
         memory.wake(memory.watchers.pop(granule))
 
 
-def put_integer(context, address: int, value: int, itemsize: int, location: int) -> None:
+def put_integer(context: Program, address: int, value: int, itemsize: int, location: int) -> None:
     """``put_word`` for a Python int that fits into the word: the path of signals."""
     memory = context.memory
-    view, index = WORDS[itemsize], (address - 4096) // itemsize
+    view, index = WORDS[itemsize], (address - VIEW_BASE) // itemsize
     if view[index] != value:
         view[index] = value
         memory.version += 1
@@ -297,7 +308,7 @@ def put_integer(context, address: int, value: int, itemsize: int, location: int)
             memory.wake(parked)
 
 
-def see_word(context, address: int) -> None:
+def see_word(context: Program | Task, address: int) -> None:
     """The clock of who reads a signal word is not before that of who wrote it."""
     write = context.memory.writes.get(address)
     if write is not None and write[2] > context.clock:
@@ -325,7 +336,7 @@ def _combine(kind: int, old, value):
     return (np.maximum if kind == MAX else np.minimum)(old, value)
 
 
-def atomic_scalar(context, kind: int, address: int, value, on, dtype: np.dtype, origin: Allocation | None, location: int):
+def atomic_scalar(context: Program, kind: int, address: int, value, on, dtype: np.dtype, origin: Allocation | None, location: int):
     """``tt.atomic_rmw`` of a scalar: the old value, or 0 where the mask is off."""
     if not on:
         return dtype.type(0)
@@ -336,7 +347,9 @@ def atomic_scalar(context, kind: int, address: int, value, on, dtype: np.dtype, 
     return old
 
 
-def atomic(context, kind: int, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin, used: bool, location: int):
+def atomic(
+    context: Program, kind: int, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin, used: bool, location: int
+):
     """``tt.atomic_rmw`` of a tile: element by element in index order. Returns the old values (0 where masked off), or None if unused."""
     selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "atomic", origin)
     result = np.zeros(shape, dtype) if used else None
@@ -356,11 +369,9 @@ def atomic(context, kind: int, pointers, value, masks: tuple, dtype: np.dtype, s
             old[position] = before
             view[place] = _combine(kind, before, item)
     memory = context.memory
-    memory.version += 1
     for address in selected.tolist() if selected.size <= 64 else ():
         memory.writes[address] = (context, view[element_index(address, dtype.itemsize)], context.clock, location)
-    if memory.watchers:
-        memory.touch(int(selected.min()), int(selected.max()) + dtype.itemsize)
+    memory.changed(int(selected.min()), int(selected.max()) + dtype.itemsize)
     if result is not None:
         if mask is None:
             result[...] = old.reshape(shape)
@@ -369,7 +380,7 @@ def atomic(context, kind: int, pointers, value, masks: tuple, dtype: np.dtype, s
     return result
 
 
-def compare_and_swap_scalar(context, address: int, expected, value, dtype: np.dtype, origin: Allocation | None, location: int):
+def compare_and_swap_scalar(context: Program, address: int, expected, value, dtype: np.dtype, origin: Allocation | None, location: int):
     """``tt.atomic_cas`` of a scalar: compares bits, returns the old value."""
     check_scalar(context, address, dtype.itemsize, "atomic", origin)
     see_word(context, address)
@@ -379,7 +390,9 @@ def compare_and_swap_scalar(context, address: int, expected, value, dtype: np.dt
     return old
 
 
-def compare_and_swap(context, pointers, expected, value, dtype: np.dtype, shape: tuple[int, ...], origin, location: int) -> np.ndarray:
+def compare_and_swap(
+    context: Program, pointers, expected, value, dtype: np.dtype, shape: tuple[int, ...], origin, location: int
+) -> np.ndarray:
     """``tt.atomic_cas`` of a tile, element by element in index order."""
     selected, _, _ = _addresses(context, np.broadcast_to(full(pointers), shape), (), shape, dtype, "atomic", origin)
     expected = np.broadcast_to(np.asarray(expected, dtype), shape).reshape(-1)

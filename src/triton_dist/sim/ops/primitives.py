@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerError
 from ...runtime.address_map import FIRST_SLOT, STRIDE, STRIDE_BITS, rank_of
-from ..memory import WORDS, element_index, scalar_view
+from ..memory import VIEW_BASE, WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
-from ..program import LOCAL_LATENCY_NS, REMOTE_LATENCY_NS
+from ..program import CLOCK_READ_NS, LOCAL_LATENCY_NS, REMOTE_LATENCY_NS
 from ..requests import COMPARISONS, SPIN, Steps, WaitRequest
 from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
 
-# ---------------------------------------------------------------------- addresses
+if TYPE_CHECKING:
+    from ..program import Program
 
 
-def _shift_to(context, address: int, rank: int, what: str) -> int:
+def _shift_to(context: Program, address: int, rank: int, what: str) -> int:
     """Bytes from a symmetric address to the same object on ``rank``; raises the named errors."""
     allocation = context.memory.find(address)
     if allocation is None or not allocation.symmetric:
@@ -33,7 +35,7 @@ def _shift_to(context, address: int, rank: int, what: str) -> int:
     return (rank - here) * STRIDE  # type: ignore[operator]
 
 
-def check_peer(context, rank: int, what: str) -> None:
+def check_peer(context: Program, rank: int, what: str) -> None:
     """Raise UnreachablePeerError unless ``rank`` exists and has a direct pointer from this rank."""
     if not 0 <= rank < context.world_size:
         raise UnreachablePeerError(
@@ -47,12 +49,12 @@ def check_peer(context, rank: int, what: str) -> None:
         )
 
 
-def symm_at(context, address: int, rank: int) -> int:
+def symm_at(context: Program, address: int, rank: int) -> int:
     """The address of the same symmetric object on ``rank``."""
     return address + _shift_to(context, address, rank, "symm_at")
 
 
-def symm_at_tile(context, pointers, ranks):
+def symm_at_tile(context: Program, pointers, ranks):
     """``symm_at`` for a tile of pointers, to one rank or to one for each element."""
     ranks = np.asarray(ranks)
     if ranks.size == 1:
@@ -67,7 +69,7 @@ def symm_at_tile(context, pointers, ranks):
     return np.array(moved, np.int64).reshape(addresses.shape)
 
 
-def symm_at_each(context, addresses, ranks, mask) -> np.ndarray:
+def symm_at_each(context: Program, addresses, ranks, mask) -> np.ndarray:
     """``symm_at`` where each active thread has its own pointer or rank; the others get NULL."""
     places, ranks = _spread(context, addresses, np.dtype(np.int64)), _spread(context, ranks, np.dtype(np.int32))
     moved = np.zeros(context.threads, np.int64)
@@ -76,16 +78,13 @@ def symm_at_each(context, addresses, ranks, mask) -> np.ndarray:
     return moved
 
 
-# ---------------------------------------------------------------------- signals of a whole block
-
-
-def wait(context, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
+def wait(context: Program, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
     view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
     for number in range(count):
         word = address + number * itemsize
         check_scalar(context, word, itemsize, "wait", None)
-        index = (word - 4096) // itemsize
+        index = (word - VIEW_BASE) // itemsize
         if not holds(view[index], expected, half):
             begin = context.clock
             request = WaitRequest(word, itemsize, compare, expected, location)
@@ -100,7 +99,7 @@ def wait(context, address: int, count: int, expected: int, compare: str, itemsiz
     return 0
 
 
-def notify(context, address: int, rank: int, value: int, op: str, scope: str, itemsize: int, location: int) -> None:
+def notify(context: Program, address: int, rank: int, value: int, op: str, scope: str, itemsize: int, location: int) -> None:
     """Set or add a signal word of ``rank`` (of this GPU where the scope is "gpu")."""
     machine, memory = context.machine, context.memory
     target = address
@@ -109,25 +108,26 @@ def notify(context, address: int, rank: int, value: int, op: str, scope: str, it
     known = memory.known_words[itemsize].get(target)
     if known is None or (scope != "gpu" and (known.rank != rank or machine.num_nodes > 1)):
         if scope != "gpu":
-            memory.check_symmetric(address, "notify")
+            if rank_of(address) is None:
+                memory.check_symmetric(address, "notify")
             if scope == "intra_node" or not 0 <= rank < context.world_size:
                 check_peer(context, rank, "notify")
         memory.check_word(target, itemsize, "notify")
     context.clock += LOCAL_LATENCY_NS if rank == context.rank else REMOTE_LATENCY_NS
     if op == "add":
-        value = wrap(WORDS[itemsize][(target - 4096) // itemsize] + value, 8 * itemsize)
+        value = wrap(WORDS[itemsize][(target - VIEW_BASE) // itemsize] + value, 8 * itemsize)
     put_integer(context, target, value, itemsize, location)
 
 
-def load_word(context, address: int, dtype: np.dtype, origin):
+def load_word(context: Program, address: int, dtype: np.dtype, origin):
     """``ld`` of one word by every thread."""
     check_scalar(context, address, dtype.itemsize, "ld", origin)
     see_word(context, address)
     return scalar_view(dtype)[element_index(address, dtype.itemsize)]
 
 
-def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> Steps:
-    """Triton 3.9's ``atomic_poll``: wait for equality; gives False when nothing else can happen before a given time-out."""
+def atomic_poll(context: Program, address: int, expected, timeout, dtype: np.dtype) -> Steps:
+    """Triton 3.9's ``atomic_poll``: wait for equality; gives False once ``timeout`` simulated nanoseconds have passed."""
     if timeout is None:
         yield from wait(context, address, 1, expected, "eq", dtype.itemsize)
         return np.True_
@@ -137,13 +137,13 @@ def atomic_poll(context, address: int, expected, timeout, dtype: np.dtype) -> St
     while view[index] != dtype.type(expected):
         if context.clock >= deadline:
             return np.False_
-        context.clock += 1000.0
+        context.clock += CLOCK_READ_NS
         yield
     see_word(context, address)
     return np.True_
 
 
-def atomic_poll_tile(context, pointers, expected, timeout, dtype: np.dtype, shape: tuple[int, ...]) -> Steps:
+def atomic_poll_tile(context: Program, pointers, expected, timeout, dtype: np.dtype, shape: tuple[int, ...]) -> Steps:
     """``atomic_poll`` of a tile of words, one after the other, within one time budget for all; gives an array of booleans."""
     addresses, wanted = np.broadcast_to(full(pointers), shape), np.broadcast_to(expected, shape)
     deadline = None if timeout is None else context.clock + timeout
@@ -154,25 +154,22 @@ def atomic_poll_tile(context, pointers, expected, timeout, dtype: np.dtype, shap
     return np.array(seen, np.bool_).reshape(shape)
 
 
-# ---------------------------------------------------------------------- threads
-
-
-def thread_index(context) -> np.ndarray:
+def thread_index(context: Program) -> np.ndarray:
     """``tid(0)``: one index for each thread of the block."""
     return np.arange(context.threads, dtype=np.int32)
 
 
-def _active(context, mask) -> np.ndarray:
+def _active(context: Program, mask) -> np.ndarray:
     if mask is None:
         return np.ones(context.threads, np.bool_)
     return np.broadcast_to(mask, (context.threads,))
 
 
-def _spread(context, value, dtype: np.dtype) -> np.ndarray:
+def _spread(context: Program, value, dtype: np.dtype) -> np.ndarray:
     return np.broadcast_to(np.asarray(value, dtype), (context.threads,))
 
 
-def check_all_threads(context, mask) -> None:
+def check_all_threads(context: Program, mask) -> None:
     """A block barrier under a condition hangs or worse on a GPU unless every thread comes."""
     active = _active(context, mask)
     if not active.all():
@@ -181,7 +178,7 @@ def check_all_threads(context, mask) -> None:
         )
 
 
-def load_each(context, addresses, on, dtype: np.dtype, mask) -> np.ndarray:
+def load_each(context: Program, addresses, on, dtype: np.dtype, mask) -> np.ndarray:
     """``ld`` or a scalar ``tl.load`` where each thread has its own address."""
     active = _active(context, mask) & _spread(context, on, np.dtype(np.bool_))
     lanes = np.flatnonzero(active)
@@ -194,12 +191,12 @@ def load_each(context, addresses, on, dtype: np.dtype, mask) -> np.ndarray:
     return result
 
 
-def _check_lanes(context, places: np.ndarray, dtype: np.dtype, what: str) -> None:
+def _check_lanes(context: Program, places: np.ndarray, dtype: np.dtype, what: str) -> None:
     for address in np.unique(places).tolist():
         check_scalar(context, address, dtype.itemsize, what, None)
 
 
-def store_each(context, addresses, values, dtype: np.dtype, mask, location: int) -> None:
+def store_each(context: Program, addresses, values, dtype: np.dtype, mask, location: int) -> None:
     """``st`` where addresses or values differ from thread to thread. The last thread's value stays where several write one word."""
     lanes = np.flatnonzero(_active(context, mask))
     places = _spread(context, addresses, np.dtype(np.int64))[lanes]
@@ -209,7 +206,7 @@ def store_each(context, addresses, values, dtype: np.dtype, mask, location: int)
         put_word(context, address, value, dtype, location)
 
 
-def store_first(context, address, value, on, dtype: np.dtype, mask, location: int) -> None:
+def store_first(context: Program, address, value, on, dtype: np.dtype, mask, location: int) -> None:
     """Stock ``tl.store`` of a scalar: thread 0 stores, if it comes here."""
     if not _active(context, mask)[0] or not _spread(context, on, np.dtype(np.bool_))[0]:
         return
@@ -218,7 +215,7 @@ def store_first(context, address, value, on, dtype: np.dtype, mask, location: in
     put_word(context, place, _spread(context, value, dtype)[0], dtype, location)
 
 
-def atomic_add_each(context, addresses, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
+def atomic_add_each(context: Program, addresses, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
     """``atomic_add`` by every active thread, in thread order; gives each the value that it saw."""
     result = np.zeros(context.threads, dtype)
     places, data = _spread(context, addresses, np.dtype(np.int64)), _spread(context, values, dtype)
@@ -227,7 +224,7 @@ def atomic_add_each(context, addresses, values, dtype: np.dtype, mask, location:
     return result
 
 
-def atomic_cas_each(context, addresses, expected, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
+def atomic_cas_each(context: Program, addresses, expected, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
     """``atomic_cas`` by every active thread, in thread order; gives each the value that it saw."""
     result = np.zeros(context.threads, dtype)
     places = _spread(context, addresses, np.dtype(np.int64))
@@ -237,7 +234,7 @@ def atomic_cas_each(context, addresses, expected, values, dtype: np.dtype, mask,
     return result
 
 
-def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtype, mask, location: int) -> Steps:
+def wait_each(context: Program, addresses, counts, expected, compare: str, dtype: np.dtype, mask, location: int) -> Steps:
     """A ``wait`` whose words differ from thread to thread: each active thread's condition has to hold."""
     lanes = np.flatnonzero(_active(context, mask)).tolist()
     places = _spread(context, addresses, np.dtype(np.int64))
@@ -247,14 +244,11 @@ def wait_each(context, addresses, counts, expected, compare: str, dtype: np.dtyp
         yield from wait(context, address, count, value, compare, dtype.itemsize, location)
 
 
-# ---------------------------------------------------------------------- control flow that differs from thread to thread
-
-
 def _merge(mask: np.ndarray, new: tuple, old: tuple) -> tuple:
     return tuple(np.where(mask, x, y) for x, y in zip(new, old, strict=True))
 
 
-def divergent_if(context, mask, condition, then_side: Callable, else_side: Callable) -> Steps:
+def divergent_if(context: Program, mask, condition, then_side: Callable, else_side: Callable) -> Steps:
     """Both sides run as coroutines, each under its own mask, and join; so one side may wait for what the other does."""
     active = _active(context, mask)
     taken = active & _spread(context, condition, np.dtype(np.bool_))
@@ -286,7 +280,7 @@ def _join(requests: list, changed: bool):
     return requests[0] if len(requests) == 1 else SPIN
 
 
-def divergent_while(context, mask, values: tuple, test: Callable, body: Callable) -> Steps:
+def divergent_while(context: Program, mask, values: tuple, test: Callable, body: Callable) -> Steps:
     """Threads that are done wait for those that are not: masked lock step."""
     active = _active(context, mask)
     results = None
@@ -303,7 +297,7 @@ def divergent_while(context, mask, values: tuple, test: Callable, body: Callable
         yield SPIN if same else None
 
 
-def divergent_for(context, mask, lower, upper, step, values: tuple, body: Callable) -> Steps:
+def divergent_for(context: Program, mask, lower, upper, step, values: tuple, body: Callable) -> Steps:
     """A ``range`` whose bounds differ from thread to thread."""
     if np.any(np.asarray(step) <= 0):
         raise DeviceAssertionError("the step of a range has to be positive")
