@@ -1,0 +1,28 @@
+"""Sizes of the layers of known models: what shapes the benchmarks use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A linear layer that is split over its columns: depth K, and columns N of all ranks together."""
+
+    depth: int
+    columns: int
+
+
+def column_parallel(hidden: int, mlp_columns: int, heads: int, kv_heads: int, head_size: int = 128) -> dict[str, Projection]:
+    """The two column-parallel layers of a transformer layer: into the MLP, and q, k and v in one."""
+    return {"mlp": Projection(hidden, mlp_columns), "attention": Projection(hidden, (heads + 2 * kv_heads) * head_size)}
+
+
+_MODELS = {
+    "llama3-8b": column_parallel(4096, 2 * 14336, 32, 8),  # gate and up in one
+    "llama3-70b": column_parallel(8192, 2 * 28672, 64, 8),
+    "qwen3-32b": column_parallel(5120, 2 * 25600, 64, 8),
+    "gpt3-175b": column_parallel(12288, 4 * 12288, 96, 96),  # no gate
+}
+COLUMN_PARALLEL = {f"{model}-{layer}": projection for model, layers in _MODELS.items() for layer, projection in layers.items()}
+"""By "model-layer"."""

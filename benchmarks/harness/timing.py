@@ -1,0 +1,238 @@
+"""Times several methods that do the same work, side by side.
+
+A round runs every method once, in an order that is shuffled from round to round and the same on all ranks. Before each timed span the
+ranks meet in a barrier on the device. A span is ``inner`` calls between two events: many calls of a short operator, one of a long one.
+A method's time in a round is that of the slowest rank.
+
+mode "eager": the device is idle when the host makes the first call of a span, so a short operator shows its host path. The host's time
+a call is taken in the same spans.
+mode "graph": the ``inner`` calls are one CUDA graph, and it is queued before the device gets to the barrier: the device's time alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .intervals import estimate_median
+from .limits import Watchdog
+from .machine import Captured, Machine
+from .results import FAILED, MEASURED, NOT_CAPTURED, WRONG, MethodResult
+
+MODES = ("eager", "graph")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to do the work of a case.
+
+    call: queues the work on the current stream and returns its result; its argument counts the calls of a span from 0, so that a
+    method may take turns among several inputs. outputs: tensors that the call overwrites; they are filled with NaN before a check.
+    error: the relative error of a result of ``call(turn)``, given (result, turn). kind: see ``MethodResult``.
+    """
+
+    name: str
+    kind: str
+    call: Callable[[int], Any]
+    error: Callable[[Any, int], float]
+    tolerance: float
+    outputs: tuple[torch.Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """rounds: of each method. warm_up: calls before anything is timed. span_us: the shortest span. most_inner: calls in it at most.
+
+    turns: the calls of a span are at least so many, so that a graph goes through all inputs.
+    """
+
+    rounds: int = 25
+    warm_up: int = 3
+    span_us: float = 300.0
+    most_inner: int = 100
+    turns: int = 1
+    seed: int = 0
+
+
+@dataclass
+class _Runner:
+    """A method that is ready: ``run`` queues its ``inner`` calls."""
+
+    method: Method
+    result: MethodResult
+    run: Callable[[], None]
+    captured: Captured | None
+
+
+def measure(machine: Machine, methods: Sequence[Method], mode: str, options: Options, watchdog: Watchdog) -> list[MethodResult]:
+    """One result a method, in their order. Every rank calls it with the same methods; all get the same results."""
+    results, runners = [], []
+    for method in methods:
+        with watchdog.watch(f"{method.name}, {mode}: first calls"):
+            result, runner = _prepare(machine, method, mode, options)
+        results.append(result)
+        if runner is not None:
+            runners.append(runner)
+    with watchdog.watch(f"{mode}: timed rounds of {', '.join(runner.method.name for runner in runners)}"), _no_collection():
+        device, host = _rounds(machine, runners, mode, options)
+    # Once for all rounds: a gathering between them would let the ranks drift apart.
+    every_device, every_host = machine.gather(device), machine.gather(host)
+    for index, runner in enumerate(runners):
+        with watchdog.watch(f"{runner.method.name}, {mode}: check after the rounds"):
+            _check_again(machine, runner)
+        samples = [round(max(times), 3) for times in zip(*(rank[index] for rank in every_device), strict=True)]
+        runner.result.samples_us = samples
+        estimate = estimate_median(samples)
+        runner.result.median_us, runner.result.low_us, runner.result.high_us = estimate.median, estimate.low, estimate.high
+        if mode == "eager":
+            slowest = [max(times) for times in zip(*(rank[index] for rank in every_host), strict=True)]
+            runner.result.host_us = round(statistics.median(slowest), 3)
+    return results
+
+
+def _prepare(machine: Machine, method: Method, mode: str, options: Options) -> tuple[MethodResult, _Runner | None]:
+    """First calls, check, number of calls in a span, and the graph; None for what can't be timed."""
+    result = MethodResult(method.name, method.kind, tolerance=method.tolerance)
+
+    def first_calls() -> float:
+        _spoil(method)
+        error = _checked(machine, method, method.call(0), 0)
+        for _ in range(options.warm_up):
+            method.call(0)
+        return error
+
+    errors = _together(machine, result, FAILED, first_calls)
+    if errors is None:
+        return result, None
+    _judge(result, errors)
+    result.inner = _choose_inner(machine, method, options)
+    if mode == "eager":
+        return result, _Runner(method, result, _calls(method, result.inner), None)
+
+    captured = _together(machine, result, NOT_CAPTURED, lambda: machine.capture(method.call, result.inner), gather=False)
+    if captured is None:
+        return result, None
+    runner = _Runner(method, result, captured.replay, captured)
+    for _ in range(options.warm_up):
+        captured.replay()
+    _check_again(machine, runner)
+    return result, runner
+
+
+def _together(machine: Machine, result: MethodResult, status: str, act: Callable[[], Any], gather: bool = True) -> Any:
+    """``act()`` on every rank: all their values, or (without ``gather``) this rank's. None, and ``status``, if it raised on any."""
+    why, value = "", None
+    try:
+        value = act()
+        machine.synchronize()
+    except Exception as error:  # a method that fails is a result: it is in the report, and the others go on
+        why = f"rank {machine.rank}: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:160]
+    outcomes = machine.gather((why, value if gather else None))
+    failures = [failure for failure, _ in outcomes if failure]
+    if failures:
+        result.status, result.why = status, failures[0]
+        return None
+    return [outcome for _, outcome in outcomes] if gather else value
+
+
+def _choose_inner(machine: Machine, method: Method, options: Options) -> int:
+    """Calls in a span: the same number on every rank."""
+    machine.align(ahead=False)
+    begin = machine.mark()
+    for turn in range(options.warm_up):
+        method.call(turn)
+    end = machine.mark()
+    machine.synchronize()
+    longest = max(machine.gather(machine.elapsed_us(begin, end))) / options.warm_up
+    return max(options.turns, min(options.most_inner, math.ceil(options.span_us / max(longest, 1e-3))))
+
+
+def _calls(method: Method, inner: int) -> Callable[[], None]:
+    call = method.call
+
+    def run() -> None:
+        for turn in range(inner):
+            call(turn)
+
+    return run
+
+
+def _rounds(machine: Machine, runners: list[_Runner], mode: str, options: Options) -> tuple[list[list[float]], list[list[float]]]:
+    """Microseconds a call, of the device and of the host, for each runner and round, on this rank."""
+    device: list[list[float]] = [[] for _ in runners]
+    host: list[list[float]] = [[] for _ in runners]
+    order = list(range(len(runners)))
+    shuffle = random.Random(options.seed)
+    for _ in range(options.rounds):
+        shuffle.shuffle(order)
+        for index in order:
+            runner = runners[index]
+            machine.align(ahead=mode == "graph")
+            begin = machine.mark()
+            called = time.perf_counter()
+            runner.run()
+            returned = time.perf_counter()
+            end = machine.mark()
+            machine.synchronize()
+            device[index].append(machine.elapsed_us(begin, end) / runner.result.inner)
+            host[index].append((returned - called) * 1e6 / runner.result.inner)
+    return device, host
+
+
+def _spoil(method: Method) -> None:
+    """NaN into what the call has to write, so that an old result can't pass."""
+    for output in method.outputs:
+        output.view(torch.uint8).fill_(0x7F) if output.element_size() == 1 else output.fill_(float("nan"))
+
+
+def _checked(machine: Machine, method: Method, value: Any, turn: int) -> float:
+    machine.synchronize()
+    return method.error(value, turn)
+
+
+def _check_again(machine: Machine, runner: _Runner) -> None:
+    """The check once more, by the very calls that are timed."""
+    method, inner = runner.method, runner.result.inner
+
+    def act() -> float:
+        _spoil(method)
+        if runner.captured is None:
+            return _checked(machine, method, method.call(inner - 1), inner - 1)
+        runner.run()
+        return _checked(machine, method, runner.captured.result, inner - 1)
+
+    errors = _together(machine, runner.result, FAILED, act)
+    if errors is not None:
+        _judge(runner.result, errors)
+
+
+def _judge(result: MethodResult, errors: list[float]) -> None:
+    """Note the largest error of all ranks and checks. An error that is no number (the result has NaN) is wrong, and is not noted."""
+    finite = [error for error in errors if math.isfinite(error)]
+    result.error = max([*finite, result.error or 0.0]) if finite else result.error
+    if result.status != MEASURED:
+        return
+    if len(finite) < len(errors):
+        result.status, result.why = WRONG, "the result has NaN or infinity, or elements that were never written"
+    elif max(finite) > (result.tolerance or 0.0):
+        result.status, result.why = WRONG, f"relative error {max(finite):.2e} is above {result.tolerance:.2e}"
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's garbage collector would stop the host in some spans and not in others."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
