@@ -70,6 +70,8 @@ def make_calls(machine: Machine, inputs: Inputs) -> dict[str, Callable[[torch.Te
     peers = [triton_dist.symm_peer(source, (machine.rank + step) % ranks) for step in range(ranks)]
     places = [gathered[(machine.rank + step) % ranks * rows :][:rows] for step in range(ranks)]
     group = dist.group.WORLD.group_name
+    # One collective; the older name of it warns at every call where there is a new one.
+    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     one = torch.ones((), device=machine.device)
 
     def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -78,7 +80,7 @@ def make_calls(machine: Machine, inputs: Inputs) -> dict[str, Callable[[torch.Te
         return torch.matmul(a, b, out=out)
 
     def nccl_gather(b: torch.Tensor | None = None) -> torch.Tensor:
-        dist.all_gather_into_tensor(raw_gathered, raw_shard)
+        all_gather(raw_gathered, raw_shard)
         return gathered
 
     def copy_gather(b: torch.Tensor) -> torch.Tensor:

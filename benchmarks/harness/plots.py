@@ -1,4 +1,4 @@
-"""A picture of a report: one panel a shape, time relative to the bound over the first size (M)."""
+"""A picture of a report: one panel a shape, the share of the bound over the first size (M)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw(report: Report, mode: str, output: Path) -> None:
     names = list(dict.fromkeys(method.name for case in cases for method in case.methods if method.kind in ("ours", "peer")))
     columns = min(_COLUMNS, len(shapes))
     lines = -(-len(shapes) // columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(3.4 * columns, 2.8 * lines + 0.6), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(lines, columns, figsize=(max(7.5, 3.4 * columns), 2.8 * lines + 0.6), squeeze=False, sharey=True)
     for axis in axes.flat[len(shapes) :]:
         axis.set_visible(False)
     for axis, shape in zip(axes.flat, shapes, strict=False):
@@ -36,7 +36,7 @@ def draw(report: Report, mode: str, output: Path) -> None:
             _draw_line(axis, of_shape, name, color)
         size = next(iter(of_shape[0].sizes))
         rest = ", ".join(f"{key} {value}" for key, value in list(of_shape[0].sizes.items())[1:])
-        axis.set(xscale="log", ylim=(0, 1.1), xlabel=size, title=f"{shape}\n{rest}")
+        axis.set(ylim=(0, 1.1), xlabel=size, title=f"{shape}\n{rest}")
         axis.set_xscale("log", base=2)
         axis.axhline(1, color="gray", linewidth=0.8, linestyle=":")
         axis.title.set_fontsize(9)
