@@ -16,7 +16,6 @@ import functools
 import importlib
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +68,7 @@ def make_calls(machine: Machine, inputs: Inputs) -> dict[str, Callable[[torch.Te
     rows, ranks = shard.shape[0], machine.world_size
     peers = [triton_dist.symm_peer(source, (machine.rank + step) % ranks) for step in range(ranks)]
     places = [gathered[(machine.rank + step) % ranks * rows :][:rows] for step in range(ranks)]
-    group = dist.group.WORLD.group_name
+    group = dist.distributed_c10d._get_default_group().group_name
     # One collective; the older name of it warns at every call where there is a new one.
     all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     one = torch.ones((), device=machine.device)
@@ -126,7 +125,7 @@ def inputs_and_methods(machine: Machine, rows: int, weights: list[torch.Tensor],
         weights,
         torch.cat([shard.view(torch.uint8) for shard in shards]).view(dtype),
         torch.empty((ranks * rows, depth), dtype=dtype, device=machine.device),
-        triton_dist.symm_empty((rows, depth), dtype, name="source"),
+        triton_dist.symm_empty((rows, depth * dtype.itemsize), torch.uint8, name="source").view(dtype),
         torch.empty((ranks * rows, columns), dtype=dtype if dtype.itemsize > 1 else torch.bfloat16, device=machine.device),
     )
     inputs.source.copy_(inputs.shard)
@@ -235,12 +234,6 @@ def main(words: Sequence[str] | None = None) -> None:
     names = arguments.methods or [*METHODS, *(our_variants() if arguments.variants else ())]
 
     def act(machine: Machine) -> None:
-        with warnings.catch_warnings(), contextlib.suppress(ImportError):
-            warnings.simplefilter("ignore")  # newer versions of torch enable a group by themselves, and say so
-            from torch.distributed._symmetric_memory import enable_symm_mem_for_group
-
-            if not machine.dry:
-                enable_symm_mem_for_group(dist.group.WORLD.group_name)
         run_cases(machine, "ag_gemm", make_cases(machine, arguments, names), arguments)
 
     run_on(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -86,6 +87,7 @@ class CudaMachine:
         self._stream = torch.cuda.Stream()
         self._stream.wait_stream(torch.cuda.current_stream())
         torch.cuda.set_stream(self._stream)
+        _enable_torch_symmetric_memory()
 
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.world_size
@@ -169,6 +171,15 @@ def run_on(act: Callable[[Machine], Any], *, dry_ranks: int | None, heap_size: i
         return triton_dist.simulate(lambda: act(_dry_machine()), dry_ranks, heap_size=heap_size)[0]
     with _cuda_machine(heap_size, timeout_s) as machine:
         return act(machine)
+
+
+def _enable_torch_symmetric_memory() -> None:
+    """For torch's own fused operators, among all ranks. Newer versions need no call, and warn of one."""
+    from torch.distributed import _symmetric_memory
+
+    with warnings.catch_warnings(), contextlib.suppress(AttributeError):
+        warnings.simplefilter("ignore")
+        _symmetric_memory.enable_symm_mem_for_group(dist.distributed_c10d._get_default_group().group_name)
 
 
 def _dry_machine() -> DryMachine:

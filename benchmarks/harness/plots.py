@@ -15,14 +15,14 @@ def draw(report: Report, mode: str, output: Path) -> None:
 
     Where a method's result is wrong or missing its line has a gap. Raises ValueError if no case of ``mode`` has a bound.
     """
+    cases = [case for case in report.cases if case.mode == mode and case.comparison.bound_us is not None]
+    if not cases:
+        raise ValueError(f"the report has no case of mode {mode!r} with a bound")
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    cases = [case for case in report.cases if case.mode == mode and case.comparison.bound_us is not None]
-    if not cases:
-        raise ValueError(f"the report has no case of mode {mode!r} with a bound")
     shapes = list(dict.fromkeys(case.shape for case in cases))
     names = list(dict.fromkeys(method.name for case in cases for method in case.methods if method.kind in ("ours", "peer")))
     columns = min(_COLUMNS, len(shapes))

@@ -31,10 +31,10 @@ _BLOCK = re.compile(
 
 
 def case_line(case: CaseResult) -> str:
-    """A case in one line, for progress."""
+    """A case in one line, for progress; times in microseconds."""
     ours, comparison = case.ours, case.comparison
     sizes = " ".join(f"{name}={size}" for name, size in case.sizes.items())
-    parts = [f"{case.shape} {sizes} {case.mode}: ours {_time(ours)} us"]
+    parts = [f"{case.shape} {sizes} {case.mode}: ours {_with_interval(ours) or 'left out'}"]
     if comparison.best_peer is not None:
         parts.append(f"best peer {comparison.best_peer} {_time(case.method(comparison.best_peer))}")
     if comparison.ratio is not None:

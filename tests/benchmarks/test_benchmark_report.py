@@ -81,7 +81,7 @@ def test_a_line_of_progress_names_what_does_not_count(report_path):
     case = next(case for case in load(report_path).cases if any(method.status == "wrong" for method in case.methods))
     assert "torch-fused wrong (relative error" in case_line(case)
     empty = CaseResult("s", {"M": 1}, "bf16", 2, "eager", [], compare([], {}))
-    assert case_line(empty) == "s M=1 eager: ours  us"
+    assert case_line(empty) == "s M=1 eager: ours left out"
 
 
 def test_a_table_is_written_and_checked(report_path, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """What is timed, in which order, and what becomes of methods that are wrong or fail; on a machine whose clock the methods move."""
 
+import itertools
+
 import pytest
 import torch
 from harness.limits import Watchdog
@@ -74,10 +76,12 @@ def test_every_round_runs_every_method_behind_a_barrier_in_another_order():
     machine = ScriptedMachine()
     names = ["a", "b", "c"]
     run(machine, [method(machine, name, 200) for name in names], "graph")
-    spans = "".join(entry if entry in names else "|" for entry in machine.log[machine.log.index("ahead") :])
-    rounds = spans.split("|")[1:28]
-    assert all(len(span) == 1 for span in rounds[:-1])
-    orders = ["".join(rounds[first : first + 3])[:3] for first in range(0, 27, 3)]
+    # The last 27 barriers are those of the rounds; what follows each is one method.
+    barriers = [index for index, entry in enumerate(machine.log) if entry == "ahead"][-27:]
+    spans = [machine.log[first + 1 : last] for first, last in itertools.pairwise(barriers)]
+    spans.append(machine.log[barriers[-1] + 1 : barriers[-1] + 2])
+    assert all(len(span) == 1 for span in spans)
+    orders = ["".join(span[0] for span in spans[first : first + 3]) for first in range(0, 27, 3)]
     assert all(sorted(order) == names for order in orders) and len(set(orders)) > 2
 
 

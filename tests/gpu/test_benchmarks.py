@@ -1,0 +1,36 @@
+"""The benchmarks of operators on real GPUs: a small run comes to its end, and every method is right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+GPUS = torch.cuda.device_count()
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+
+
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ag_gemm(ranks, tmp_path):
+    if ranks > GPUS:
+        pytest.skip(f"needs {ranks} GPUs")
+    output = tmp_path / "out.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(BENCHMARKS / "ag_gemm.py")]
+    command += ["--shapes", "llama3-8b-attention", "--rows", "1", "64", "2048", "--rounds", "20", "--json", str(output), "--budget", "120"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(output.read_text())
+    assert report["complete"] and not report["dry_run"] and not report["left_out"] and min(report["link"].values()) > 1
+    assert len(report["cases"]) == 6
+    for case in report["cases"]:
+        states = {method["name"]: (method["status"], method["why"]) for method in case["methods"]}
+        # torch's operator may not go into a graph; it is never wrong.
+        fused, _ = states.pop("torch-fused")
+        assert fused == "measured" or (case["mode"] == "graph" and fused == "not captured"), states
+        assert all(status == "measured" for status, _ in states.values()), states
+        assert case["comparison"]["ratio_high"] > 0 and len(case["methods"][0]["samples_us"]) == 20
