@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory  # defines torch.ops.symm_mem
 from harness.correctness import reference_rows, relative_error, sample_rows, tolerance_of
 from harness.link import transfer_us
 from harness.machine import Machine, run_on
