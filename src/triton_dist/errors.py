@@ -63,6 +63,10 @@ class HeapFullError(TritonDistError, MemoryError):
     """The symmetric heap has no room for an allocation."""
 
 
+class WorkspaceGrowthError(TritonDistError, RuntimeError):
+    """An operator needs more memory than its workspace has while a CUDA graph is captured, when it can't allocate."""
+
+
 class AddressInUseError(TritonDistError, RuntimeError):
     """The constant address map can't be laid down because something else holds the address."""
 

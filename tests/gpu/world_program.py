@@ -133,13 +133,13 @@ def gathered_product() -> bool:
     rank, size = triton_dist.rank(), triton_dist.world_size()
     worst = 0.0
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        for producer in ("copy_engine", "kernel"):
+        for method in ("fused", "fused_kernel", "split") + (("nccl",) if torch.cuda.device_count() >= size else ()):
             for rows, columns, depth in ((100, 72, 136), (256, 384, 512)):
                 for call in range(20 if torch.cuda.device_count() >= size else 2):
                     generator = torch.Generator(triton_dist.device()).manual_seed(call)
                     a = torch.randn(size * rows, depth, generator=generator, device=triton_dist.device()).to(dtype)
                     b = torch.randn(depth, columns, device=triton_dist.device()).to(dtype)
-                    out = ag_gemm(a[rank * rows : (rank + 1) * rows], b, producer=producer)
+                    out = ag_gemm(a[rank * rows : (rank + 1) * rows], b, method=method)
                     reference = a.double() @ b.double()
                     error = ((out.double() - reference).abs().max() / reference.abs().max()).item()
                     worst = max(worst, error if dtype != torch.float32 else error * 1000)
@@ -155,11 +155,11 @@ def replayed_graph() -> bool:
     out = torch.empty(size * rows, columns, device=triton_dist.device(), dtype=torch.bfloat16)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        ag_gemm(shard, b, out=out, producer="copy_engine")
+        ag_gemm(shard, b, out=out, method="fused")
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side):
-        ag_gemm(shard, b, out=out, producer="copy_engine")
+        ag_gemm(shard, b, out=out, method="fused")
     right = True
     for call in range(200 if torch.cuda.device_count() >= size else 5):
         a = torch.randn(

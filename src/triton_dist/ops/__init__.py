@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-_HOMES = {"ag_gemm": "triton_dist.ops.gemm.ag_gemm"}
+_HOMES = {
+    "ag_gemm": "triton_dist.ops.gemm.ag_gemm",
+    "all_gather": "triton_dist.ops.collectives.all_gather",
+}
 
 __all__ = [*_HOMES]
 

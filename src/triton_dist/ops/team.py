@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ..errors import WorkspaceGrowthError
+from ..runtime.symmetric import symm_empty, symm_peer
 from ..runtime.world import ranks_of_group, require_world
 
 
@@ -38,6 +40,7 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     context = require_world(what)
     full_key = (what, context.stream, key)
     if full_key not in context.workspaces:
+        refuse_in_capture(what)
         context.workspaces[full_key] = make()
     return context.workspaces[full_key]
 
@@ -45,3 +48,52 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
 def world_ranks_tensor(team: Team, device: torch.device) -> torch.Tensor:
     """The team's world ranks, int32, for a kernel that notifies its peers."""
     return torch.tensor(team.ranks, dtype=torch.int32, device=device)
+
+
+def peer_addresses(tensor: torch.Tensor, team: Team) -> torch.Tensor:
+    """Addresses of a symmetric tensor on every rank of the team, int64 (size,), for a kernel that reaches all of them at once."""
+    return torch.tensor([symm_peer(tensor, rank).data_ptr() for rank in team.ranks], dtype=torch.int64, device=tensor.device)
+
+
+def refuse_in_capture(what: str) -> None:
+    """Raises WorkspaceGrowthError while a CUDA graph is captured on the current stream: symmetric memory can't be allocated then."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise WorkspaceGrowthError(
+            f"{what} needs more symmetric memory than it has on this stream, and can't allocate while a CUDA graph is captured; "
+            "call it once with these shapes, on the stream that captures, before the capture"
+        )
+
+
+class GrowingBuffer:
+    """Bytes of an operator's workspace that grow when a call needs more; symmetric ones ask for the same on all ranks of ``group``.
+
+    Buffers that were outgrown are kept: a captured CUDA graph may use them. what: the operator; make: allocates so many bytes, uint8.
+    """
+
+    growths = 0
+    """How often any buffer has grown: a graph captured before may use another buffer than calls do now."""
+
+    def __init__(self, what: str, make: Callable[[int], torch.Tensor]) -> None:
+        self._what, self._make = what, make
+        self._buffers: list[torch.Tensor] = []
+        self._addresses: torch.Tensor | None = None
+
+    @classmethod
+    def symmetric(cls, what: str, name: str, group: object) -> GrowingBuffer:
+        """One of symmetric memory. name: what error reports call it."""
+        return cls(what, lambda nbytes: symm_empty((nbytes,), torch.uint8, name=name, group=group))
+
+    def at_least(self, nbytes: int) -> torch.Tensor:
+        """uint8, at least ``nbytes`` long. Raises HeapFullError, AllocationMismatchError, and WorkspaceGrowthError inside a capture."""
+        if not self._buffers or self._buffers[-1].numel() < nbytes:
+            refuse_in_capture(self._what)
+            self._buffers.append(self._make(nbytes))
+            self._addresses = None
+            GrowingBuffer.growths += 1
+        return self._buffers[-1]
+
+    def peer_addresses(self, team: Team) -> torch.Tensor:
+        """Addresses of the present buffer on every rank of the team; see ``peer_addresses``."""
+        if self._addresses is None:
+            self._addresses = peer_addresses(self._buffers[-1], team)
+        return self._addresses

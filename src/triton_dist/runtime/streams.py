@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -148,6 +149,33 @@ def wait_value(target: torch.Tensor, value: int, cmp: str = "ge", stream: Stream
         raise InvalidArgumentError(f"wait_value: cmp={cmp!r} is not one of {COMPARISONS}")
     world = _signal_world("wait_value", target)
     world.streams.wait_value(target, value, cmp, _handle(world, stream))
+
+
+@dataclass(frozen=True)
+class Write:
+    """Store ``value`` into the signal word ``target``; see ``write_value``."""
+
+    target: torch.Tensor
+    value: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until the signal word ``target`` compares to ``value``; see ``wait_value``."""
+
+    target: torch.Tensor
+    value: int
+    cmp: str = "ge"
+
+
+def signal_batch(steps: Sequence[Write | Wait], stream: Stream | None = None) -> None:
+    """Several ``write_value`` and ``wait_value``, in order; on GPUs one operation of the stream, which is quicker."""
+    if not steps:
+        return
+    world = require_world("signal_batch")
+    for step in steps:
+        _signal_world("signal_batch", step.target)
+    world.streams.signal_batch(steps, _handle(world, stream))
 
 
 def copy_async(destination: torch.Tensor, source: torch.Tensor, stream: Stream | None = None) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..errors import InvalidArgumentError
+from ..runtime.streams import Wait, Write
 from .torch_mode import queue_copy, register
 from .work import DeviceEvent, RecordEvent, TorchCall, WaitEvent, WaitValue, WriteValue
 
@@ -78,6 +79,13 @@ class SimStreams:
     def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: int) -> None:
         register(self._context, target)
         self._context.submit(WaitValue(target.data_ptr(), value, compare, target.element_size() * 8), stream=stream, keep=target)
+
+    def signal_batch(self, steps: Sequence[Write | Wait], stream: int) -> None:
+        for step in steps:
+            if isinstance(step, Wait):
+                self.wait_value(step.target, step.value, step.cmp, stream)
+            else:
+                self.write_value(step.target, step.value, stream)
 
     def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: int) -> None:
         if destination.is_contiguous() and source.is_contiguous():

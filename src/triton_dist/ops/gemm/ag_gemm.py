@@ -1,136 +1,90 @@
 """All-gather + GEMM: every rank gets ``concat(a_shards) @ b`` and computes while the shards of A still arrive.
 
-Each rank pushes its rows of A to every peer, by the copy engine or by a few programs of a kernel, block of rows by block of
-rows, and sets a signal behind each block. The GEMM starts with its own rows, goes on in the order in which the others arrive,
-and waits once per output tile. It wins where the product takes about as long as the gathering or longer; for a few rows
-(decoding) the gathering's latency is all there is, and a plain all-gather followed by a matrix product is as good.
+Fused methods: each rank pushes its rows of A to every peer, by the copy engine ("fused") or by a few programs of a kernel
+("fused_kernel"), block of rows by block of rows, and sets a signal behind each block. The GEMM, one persistent kernel, starts with
+its own rows, goes on in the order in which the others arrive, and waits once for each group of blocks. They win where the product
+takes longer than the gathering. "pipelined" has the same copies and calls cuBLAS for each shard that has arrived: for products that
+don't fill the GPU's last turn of large tiles. "split" gathers by one kernel of low latency and then calls cuBLAS: for few rows, where
+latency is all there is. "nccl" and "torch" are NCCL followed by cuBLAS, and torch's fused operator. ``choose_plan`` chooses by shape.
 
-Who writes, resets and waits for each signal: ``flags[s, b]`` of a rank is set to 1 by rank ``s`` when block ``b`` of its rows
-has arrived, waited for by every tile in these rows, and reset to 0 by the rank itself when its GEMM is done. A barrier of the
-team ends the call: after it every rank has read its rows and reset its flags, so the next call may push at once. Nothing is
-counted on the host.
+Who writes, resets and waits for each signal of "pipelined" and the fused methods, once a call:
+- ``ready[s]`` of a rank is set to the number of blocks by rank ``s`` when its GEMM starts: what it gathered in the call before has been
+  used. The rank's producer waits for it before it pushes to ``s``, and takes it back to 0 before its last signal to ``s``.
+- ``flags[s, b]`` of a rank is set to 1 by rank ``s`` when block ``b`` of its rows has arrived, waited for by the GEMM, and reset to 0 by
+  the last program of the GEMM ("pipelined": by the stream, once it has waited). Rank ``s`` sets it again only after it has seen this
+  rank's next ``ready``.
+So there is no barrier, nothing is counted on the host, and a call captured in a CUDA graph can be replayed.
 The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 
-import triton_dist
-import triton_dist.language as dl
-
 from ...errors import InvalidArgumentError
-from ...runtime.streams import Event, Stream, copy_async, current_stream, stream, write_value
-from ...runtime.symmetric import symm_empty, symm_peer, symm_zeros
-from ..collectives.barrier import team_barrier
-from ..team import Team, find_team, workspace, world_ranks_tensor
+from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
+from ...runtime.symmetric import symm_peer, symm_zeros
+from ..collectives.all_gather import gather_launch
+from ..launch import Launch, load_before_waiting
+from ..replay import Replays
+from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
+from . import library
+from .ag_gemm_kernels import any_gemm_kernel, gathered_gemm_kernel, push_shard_kernel
+from .plan import METHODS, PRODUCER_PROGRAMS, Tiles, check_tiles, choose_plan, tail_parts
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-PRODUCERS = ("copy_engine", "kernel")
-PRODUCER_PROGRAMS = 8
-
-
-@triton_dist.jit(do_not_specialize=["index"])
-def push_shard_kernel(
-    shard,
-    gathered,
-    flags,
-    world_ranks,
-    index,
-    size,
-    rows,
-    columns,
-    blocks,
-    ROWS_PER_SIGNAL: tl.constexpr,
-    TILE_M: tl.constexpr,
-    TILE_K: tl.constexpr,
-):
-    """Copy this rank's rows to every rank of the team, nearest first, and signal each block; programs share the (peer, block) pairs."""
-    for item in range(tl.program_id(0), size * blocks, tl.num_programs(0)):
-        peer = tl.load(world_ranks + (index + item // blocks) % size)
-        block = item % blocks
-        target = dl.symm_at(gathered, peer)
-        end = tl.minimum((block + 1) * ROWS_PER_SIGNAL, rows)
-        for first in range(block * ROWS_PER_SIGNAL, end, TILE_M):
-            row = first + tl.arange(0, TILE_M)
-            for begin in range(0, columns, TILE_K):
-                column = begin + tl.arange(0, TILE_K)
-                mask = (row[:, None] < end) & (column[None, :] < columns)
-                offset = row[:, None].to(tl.int64) * columns + column[None, :]
-                tile = tl.load(shard + offset, mask=mask)
-                tl.store(target + index.to(tl.int64) * rows * columns + offset, tile, mask=mask)
-        # notify orders every store of the block before the signal.
-        dl.notify(flags + index * blocks + block, peer, signal=1, sig_op="set", comm_scope="intra_node")
-
-
-@triton_dist.jit(do_not_specialize=["index"])
-def consumer_gemm_kernel(
-    gathered, flags, b, out, index, size, rows, columns_out, depth, stride_bk, stride_bn, stride_om, blocks,
-    ROWS_PER_SIGNAL: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """``gathered @ b``, tile by tile in the order in which the rows arrive: this rank's own first, then those of the ranks before it."""
-    tiles_m = tl.cdiv(rows, TILE_M)
-    tiles_n = tl.cdiv(columns_out, TILE_N)
-    tiles_per_shard = tiles_m * tiles_n
-    for tile in range(tl.program_id(0), tiles_per_shard * size, tl.num_programs(0)):
-        shard = (index + size - tile // tiles_per_shard) % size
-        first_row = tile % tiles_per_shard // tiles_n * TILE_M
-        first_column = tile % tiles_n * TILE_N
-        token = dl.wait(flags + shard * blocks + first_row // ROWS_PER_SIGNAL, 1, "sys", "acquire", waitValue=1)
-        source = dl.consume_token(gathered, token)
-
-        row = first_row + tl.arange(0, TILE_M)
-        column = first_column + tl.arange(0, TILE_N)
-        k = tl.arange(0, TILE_K)
-        global_row = shard.to(tl.int64) * rows + row
-        a_pointers = source + global_row[:, None] * depth + k[None, :]
-        b_pointers = b + k[:, None].to(tl.int64) * stride_bk + column[None, :].to(tl.int64) * stride_bn
-        accumulator = tl.zeros((TILE_M, TILE_N), tl.float32)
-        for step in range(0, tl.cdiv(depth, TILE_K)):
-            inside = k < depth - step * TILE_K
-            a_tile = tl.load(a_pointers, mask=(row[:, None] < rows) & inside[None, :], other=0.0)
-            b_tile = tl.load(b_pointers, mask=inside[:, None] & (column[None, :] < columns_out), other=0.0)
-            accumulator = tl.dot(a_tile, b_tile, accumulator, input_precision=PRECISION)
-            a_pointers += TILE_K
-            b_pointers += TILE_K * tl.cast(stride_bk, tl.int64)  # a stride of 1 is a constant and has no .to
-        result = accumulator.to(out.dtype.element_ty)
-        out_pointers = out + global_row[:, None] * stride_om + column[None, :]
-        tl.store(out_pointers, result, mask=(row[:, None] < rows) & (column[None, :] < columns_out))
-
-
-@triton_dist.jit(do_not_specialize=["index"])
-def finish_kernel(flags, arrived, epoch, world_ranks, index, size, num_flags, BLOCK: tl.constexpr):
-    """Reset this rank's flags, then meet the team: one program. After it, everyone's buffers are free for the next call."""
-    for begin in range(0, num_flags, BLOCK):
-        offset = begin + tl.arange(0, BLOCK)
-        tl.store(flags + offset, tl.zeros((BLOCK,), tl.int32), mask=offset < num_flags)
-    team_barrier(arrived, epoch, world_ranks, index, size)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Sizes of an output tile and of a step along K; rows behind one signal, a multiple of ``m``."""
-
-    m: int
-    n: int
-    k: int
-    rows_per_signal: int
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, *FP8)
+MAX_BLOCKS = 8
+"""Most blocks of rows, each with its signal, that a shard is cut into."""
 
 
 @dataclass
 class _Workspace:
-    """Memory of one (team, shape, stream): gathered (size * rows, K) and flags (size, blocks) and arrived (size,) are symmetric."""
+    """Memory of one (team, stream): gathered bytes, ready (size,) and flags (size, MAX_BLOCKS) are symmetric; finished is one word."""
 
-    gathered: torch.Tensor
+    gathered: GrowingBuffer
+    ready: torch.Tensor
     flags: torch.Tensor
-    arrived: torch.Tensor
-    epoch: torch.Tensor
+    peer_ready: list[torch.Tensor]
+    peer_flags: list[torch.Tensor]
+    finished: torch.Tensor
     world_ranks: torch.Tensor
     side_stream: Stream
+
+    def gathered_rows(self, problem: _Problem) -> torch.Tensor:
+        """(size * rows, depth), symmetric."""
+        nbytes = problem.team.size * problem.shard.numel() * problem.shard.element_size()
+        return self.gathered.at_least(nbytes)[:nbytes].view(problem.shard.dtype).view(-1, problem.depth)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One call: its checked arguments, and what follows from them. shard: contiguous (rows, depth)."""
+
+    shard: torch.Tensor
+    b: torch.Tensor
+    out: torch.Tensor
+    scales: tuple[torch.Tensor, torch.Tensor] | None
+    team: Team
+    group: object
+    tiles: Tiles
+
+    @property
+    def rows(self) -> int:
+        return self.shard.shape[0]
+
+    @property
+    def depth(self) -> int:
+        return self.shard.shape[1]
+
+    @property
+    def rows_per_signal(self) -> int:
+        return triton.cdiv(self.rows, self.tiles.blocks)
 
 
 def ag_gemm(
@@ -139,63 +93,161 @@ def ag_gemm(
     *,
     out: torch.Tensor | None = None,
     group: object = None,
-    producer: str = "copy_engine",
+    method: str = "auto",
     tiles: Tiles | None = None,
-    num_programs: int | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """``concat(a_shard of every rank) @ b`` on every rank of ``group``, in stream order of the current stream.
 
     All ranks of the group call it, with the same ``a_shard`` shape and dtype and the same options; ``b`` may differ.
 
-    a_shard: (M_local, K), this rank's rows of A; fp32, fp16 or bf16. b: (K, N), any strides, of the same dtype.
+    a_shard: (M_local, K), this rank's rows of A; fp32, fp16, bf16 or fp8. b: (K, N), any strides, of the same dtype.
     out: (size * M_local, N), last dimension contiguous; allocated if None. Products are summed in fp32 and rounded once.
     group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
-    producer: "copy_engine", or "kernel" for a copy by a few programs (``PRODUCER_PROGRAMS``).
-    tiles: sizes to use instead of those chosen by shape. num_programs: of the GEMM; by default one an SM, less the producer's.
-    Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError.
+    method: one of ``METHODS`` (see the module), or "auto". tiles: how the fused methods cut the product, instead of what is chosen.
+    scale_a, scale_b: fp8 only, both or neither: one fp32 element each that the product is multiplied by.
+    out_dtype: of ``out``; by default that of ``a_shard``, and bf16 for fp8.
+    Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
+    and WorkspaceGrowthError for the first call with a shape inside a CUDA graph's capture.
     """
+    replays = Replays.here()
+    if replays is not None and out is not None:
+        graph = replays.find(_call_key(a_shard, b, out, scale_a, scale_b, method, tiles, group))
+        if graph is not None:
+            graph.replay()
+            return out
     team = find_team(group, "ag_gemm")
-    _check(a_shard, b, out, team, producer, num_programs)
-    rows, depth = a_shard.shape
-    columns = b.shape[1]
+    out_dtype = _check(a_shard, b, out, team, method, (scale_a, scale_b), out_dtype)
+    (rows, depth), columns = a_shard.shape, b.shape[1]
     if out is None:
-        out = torch.empty((team.size * rows, columns), dtype=a_shard.dtype, device=a_shard.device)
+        out = torch.empty((team.size * rows, columns), dtype=out_dtype, device=a_shard.device)
     if rows == 0:
         return out
     if depth == 0:
         return out.zero_()
-    tiles = tiles or choose_tiles(rows, columns, depth, a_shard.element_size())
-    _check_tiles(tiles)
-    blocks = triton.cdiv(rows, tiles.rows_per_signal)
-    key = (team.ranks, rows, depth, a_shard.dtype, blocks)
-    space: _Workspace = workspace("ag_gemm", key, lambda: _make_workspace(a_shard, team, blocks, group))
-
-    shard = a_shard.contiguous()
-    main = current_stream()
-    space.side_stream.wait_event(main.record_event())  # the shard is ready, and the barrier of the call before has passed
-    if producer == "kernel":
-        _push_by_kernel(shard, space, team, tiles, blocks)
+    plan = choose_plan(method, team.size, rows, columns, depth, a_shard.element_size(), a_shard.device.type)
+    if tiles is not None:
+        check_tiles(tiles, MAX_BLOCKS)
+    scales = None if scale_a is None or scale_b is None else (scale_a, scale_b)
+    problem = _Problem(a_shard.contiguous(), b, out, scales, team, group, tiles or plan.tiles)
+    if plan.method == "nccl":
+        library.nccl_ag_gemm(problem.shard, b, out, scales, group)
+    elif plan.method == "torch":
+        library.torch_ag_gemm(problem.shard, b, out, scales, group)
     else:
-        _push_by_copy_engine(shard, space, team, tiles.rows_per_signal, blocks)
-    pushed: Event = space.side_stream.record_event()
-
-    _multiply(space, b, out, team, tiles, num_programs or _sm_count() - (PRODUCER_PROGRAMS if producer == "kernel" else 0))
-    main.wait_event(pushed)
-    finish_kernel[(1,)](
-        space.flags, space.arrived, space.epoch, space.world_ranks, team.index, team.size, space.flags.numel(), BLOCK=256, num_warps=4
-    )
+        if plan.method == "split":
+            enqueue = _split(problem)
+        elif plan.method == "pipelined":
+            enqueue = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
+        else:
+            enqueue = _fused(problem, by_kernel=plan.method == "fused_kernel")
+        if replays is not None and problem.shard is a_shard:
+            replays.run(_call_key(a_shard, b, out, scale_a, scale_b, method, tiles, group), enqueue)
+        else:
+            enqueue()
     return out
 
 
-def choose_tiles(rows: int, columns: int, depth: int, itemsize: int) -> Tiles:
-    """Tile sizes for a shard of ``rows`` x ``depth`` elements of ``itemsize`` bytes; about four signals a shard."""
-    m = min(128, max(16, triton.next_power_of_2(rows)))
-    n = min(128, max(16, triton.next_power_of_2(max(columns, 1))))
-    k = min(128 // itemsize, max(16, triton.next_power_of_2(depth)))
-    return Tiles(m, n, k, m * max(1, triton.cdiv(rows, 4 * m)))
+def _call_key(
+    a_shard: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    scale_a: torch.Tensor | None,
+    scale_b: torch.Tensor | None,
+    method: str,
+    tiles: Tiles | None,
+    group: object,
+) -> Hashable:
+    """What makes two calls on one stream the same to the device."""
+    if not isinstance(a_shard, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return None
+    scales = None if scale_a is None or scale_b is None else (scale_a.data_ptr(), scale_b.data_ptr())
+    return (
+        a_shard.data_ptr(), b.data_ptr(), out.data_ptr(), a_shard.shape, b.shape, a_shard.stride(), b.stride(), out.stride(),
+        a_shard.dtype, b.dtype, out.dtype, out.shape, method, tiles, scales, group,
+    )  # fmt: skip
 
 
-def _check(a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, team: Team, producer: str, num_programs: int | None) -> None:
+def _split(problem: _Problem) -> Callable[[], None]:
+    """The all-gather and the product by cuBLAS, ready to be queued on the current stream."""
+    team, shard = problem.team, problem.shard
+    nbytes = team.size * shard.numel() * shard.element_size()
+    buffer: GrowingBuffer = workspace(
+        "ag_gemm split",
+        team.ranks,
+        lambda: GrowingBuffer("ag_gemm", lambda size: torch.empty(size, dtype=torch.uint8, device=shard.device)),
+    )
+    gathered = buffer.at_least(nbytes)[:nbytes].view(shard.dtype).view(-1, problem.depth)
+    gather = gather_launch(shard, gathered, team, problem.group)
+
+    def enqueue() -> None:
+        gather.run()
+        library.matmul(gathered, problem.b, problem.out, problem.scales)
+
+    return enqueue
+
+
+def _fused(problem: _Problem, *, by_kernel: bool) -> Callable[[], None]:
+    """The producer and the product of a fused method, ready to be queued on the current stream."""
+    team = problem.team
+    space: _Workspace = workspace("ag_gemm", team.ranks, lambda: _make_workspace(problem))
+    gathered = space.gathered_rows(problem)
+    programs = problem.tiles.programs or _sm_count()
+    multiply = _tma_launch if _suits_tma(problem) else _load_launch
+    if team.size == 1:
+        return multiply(problem, space, gathered, programs).run
+    product = multiply(problem, space, gathered, max(1, programs - PRODUCER_PROGRAMS) if by_kernel else programs)
+    push = _push_launch(problem, space, gathered) if by_kernel else None
+    if push is not None:
+        load_before_waiting(product, push)
+
+    def enqueue() -> None:
+        main = current_stream()
+        shard_ready = main.record_event()
+        # The product first: its kernel is loaded by the time that the producer's waits are queued, and is what they wait for on the peers.
+        product.run()
+        space.side_stream.wait_event(shard_ready)
+        if push is None:
+            _push_by_copy_engine(problem, space, gathered)
+        else:
+            with stream(space.side_stream):
+                push.run()
+        main.wait_event(space.side_stream.record_event())  # until then the shard must not be overwritten
+
+    return enqueue
+
+
+def _pipelined(problem: _Problem) -> Callable[[], None]:
+    """Copies, and a product by cuBLAS for each shard when it has arrived; ready to be queued on the current stream."""
+    team, rows = problem.team, problem.rows
+    space: _Workspace = workspace("ag_gemm", team.ranks, lambda: _make_workspace(problem))
+    gathered = space.gathered_rows(problem)
+    sources = [(team.index + team.size - distance) % team.size for distance in range(1, team.size)]
+
+    def multiply(a: torch.Tensor, source: int) -> None:
+        library.matmul(a, problem.b, problem.out[source * rows : (source + 1) * rows], problem.scales)
+
+    def enqueue() -> None:
+        main = current_stream()
+        space.side_stream.wait_event(main.record_event())
+        signal_batch([Write(space.peer_ready[receiver][team.index], 1) for receiver in sources], space.side_stream)
+        _push_by_copy_engine(problem, space, gathered)
+        multiply(problem.shard, team.index)
+        for source in sources:
+            flag = space.flags[source, 0]
+            signal_batch([Wait(flag, 1), Write(flag, 0)])
+            multiply(gathered[source * rows : (source + 1) * rows], source)
+        main.wait_event(space.side_stream.record_event())
+
+    return enqueue
+
+
+def _check(
+    a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, team: Team, method: str, scales: tuple, out_dtype: torch.dtype | None
+) -> torch.dtype:
+    """Raises InvalidArgumentError; returns the output's dtype."""
     for name, tensor in (("a_shard", a_shard), ("b", b)):
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
             seen = f"shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else repr(type(tensor))
@@ -204,73 +256,144 @@ def _check(a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, tea
         raise InvalidArgumentError(f"ag_gemm: a_shard is {a_shard.dtype} and b {b.dtype}; both have to be one of {DTYPES}")
     if a_shard.shape[1] != b.shape[0]:
         raise InvalidArgumentError(f"ag_gemm: a_shard is {tuple(a_shard.shape)} and b {tuple(b.shape)}; the inner sizes have to be equal")
-    if producer not in PRODUCERS:
-        raise InvalidArgumentError(f"ag_gemm: producer={producer!r} is not known; use one of {PRODUCERS}")
-    if num_programs is not None and num_programs < 1:
-        raise InvalidArgumentError(f"ag_gemm: num_programs={num_programs}; it has to be at least 1, or None for one program an SM")
+    if method != "auto" and method not in METHODS:
+        raise InvalidArgumentError(f"ag_gemm: method={method!r} is not known; use 'auto' or one of {METHODS}")
+    given = [scale for scale in scales if scale is not None]
+    if given and (
+        a_shard.dtype not in FP8 or len(given) != 2 or any(scale.numel() != 1 or scale.dtype != torch.float32 for scale in given)
+    ):
+        raise InvalidArgumentError("ag_gemm: scale_a and scale_b go together, with fp8 inputs, and are one fp32 element each")
+    if out_dtype is None:
+        out_dtype = out.dtype if out is not None else torch.bfloat16 if a_shard.dtype in FP8 else a_shard.dtype
+    allowed = (torch.bfloat16, torch.float16, torch.float32) if a_shard.dtype in FP8 else (a_shard.dtype,)
+    if out_dtype not in allowed:
+        raise InvalidArgumentError(f"ag_gemm: the output can't be {out_dtype} for {a_shard.dtype} inputs; use one of {allowed}")
     if out is not None:
         wanted = (team.size * a_shard.shape[0], b.shape[1])
-        if tuple(out.shape) != wanted or out.dtype != a_shard.dtype or (out.numel() and out.stride(1) != 1):
+        if tuple(out.shape) != wanted or out.dtype != out_dtype or (out.numel() and out.stride(1) != 1):
             raise InvalidArgumentError(
                 f"ag_gemm: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; "
-                f"it has to be {wanted} {a_shard.dtype} with last stride 1"
+                f"it has to be {wanted} {out_dtype} with last stride 1"
             )
+    return out_dtype
 
 
-def _check_tiles(tiles: Tiles) -> None:
-    sizes = (tiles.m, tiles.n, tiles.k)
-    if any(size < 16 or size & (size - 1) for size in sizes) or tiles.rows_per_signal <= 0 or tiles.rows_per_signal % tiles.m:
-        raise InvalidArgumentError(f"ag_gemm: {tiles}: m, n and k have to be powers of 2 from 16 on, and rows_per_signal a multiple of m")
-
-
-def _make_workspace(a_shard: torch.Tensor, team: Team, blocks: int, group: object) -> _Workspace:
-    rows, depth = a_shard.shape
-    device = a_shard.device
+def _make_workspace(problem: _Problem) -> _Workspace:
+    team, group, device = problem.team, problem.group, problem.shard.device
+    ready = symm_zeros((team.size,), torch.int32, name="ready", group=group)
+    flags = symm_zeros((team.size, MAX_BLOCKS), torch.int32, name="flags", group=group)
     return _Workspace(
-        gathered=symm_empty((team.size * rows, depth), a_shard.dtype, name="gathered", group=group),
-        flags=symm_zeros((team.size, blocks), torch.int32, name="flags", group=group),
-        arrived=symm_zeros((team.size,), torch.int32, name="arrived", group=group),
-        epoch=torch.zeros(1, dtype=torch.int32, device=device),
+        gathered=GrowingBuffer.symmetric("ag_gemm", "gathered", group),
+        ready=ready,
+        flags=flags,
+        peer_ready=[symm_peer(ready, rank) for rank in team.ranks],
+        peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
+        finished=torch.zeros(1, dtype=torch.int32, device=device),
         world_ranks=world_ranks_tensor(team, device),
         side_stream=Stream(),
     )
 
 
-def _push_by_copy_engine(shard: torch.Tensor, space: _Workspace, team: Team, rows_per_signal: int, blocks: int) -> None:
-    """Own rows first, then the next rank's, and so on: every rank sends to another one at any time."""
-    rows = shard.shape[0]
+def _push_by_copy_engine(problem: _Problem, space: _Workspace, gathered: torch.Tensor) -> None:
+    """To the next rank first, then the one after it, and so on: every rank sends to another one at any time."""
+    team, rows = problem.team, problem.rows
     begin = team.index * rows
-    for distance in range(team.size):
-        peer = team.ranks[(team.index + distance) % team.size]
-        gathered, flags = symm_peer(space.gathered, peer), symm_peer(space.flags, peer)
-        for block in range(blocks):
-            first, last = block * rows_per_signal, min((block + 1) * rows_per_signal, rows)
-            copy_async(gathered[begin + first : begin + last], shard[first:last], space.side_stream)
+    receivers = [(team.index + distance) % team.size for distance in range(1, team.size)]
+    # One batch: each operation by itself costs the stream more than a microsecond.
+    signal_batch(
+        [step for receiver in receivers for step in (Wait(space.ready[receiver], 1), Write(space.ready[receiver], 0))], space.side_stream
+    )
+    for receiver in receivers:
+        target = symm_peer(gathered, team.ranks[receiver])
+        for block in range(triton.cdiv(rows, problem.rows_per_signal)):
+            first, last = block * problem.rows_per_signal, min((block + 1) * problem.rows_per_signal, rows)
+            copy_async(target[begin + first : begin + last], problem.shard[first:last], space.side_stream)
             # The stream orders the signal behind the copy.
-            write_value(flags[team.index, block], 1, space.side_stream)
+            write_value(space.peer_flags[receiver][team.index, block], 1, space.side_stream)
 
 
-def _push_by_kernel(shard: torch.Tensor, space: _Workspace, team: Team, tiles: Tiles, blocks: int) -> None:
-    rows, depth = shard.shape
-    programs = min(PRODUCER_PROGRAMS, team.size * blocks)
-    with stream(space.side_stream):
-        push_shard_kernel[(programs,)](
-            shard, space.gathered, space.flags, space.world_ranks, team.index, team.size, rows, depth, blocks,
-            ROWS_PER_SIGNAL=tiles.rows_per_signal, TILE_M=min(tiles.m, 32), TILE_K=min(256, triton.next_power_of_2(depth)),
-        )  # fmt: skip
+def _push_launch(problem: _Problem, space: _Workspace, gathered: torch.Tensor) -> Launch:
+    team = problem.team
+    blocks = triton.cdiv(problem.rows, problem.rows_per_signal)
+    return Launch.of(push_shard_kernel, min(PRODUCER_PROGRAMS, (team.size - 1) * blocks))(
+        problem.shard, gathered, space.ready, space.flags, space.world_ranks, team.index, team.size, problem.rows, problem.depth, blocks,
+        ROWS_PER_SIGNAL=problem.rows_per_signal, MAX=MAX_BLOCKS, TILE_M=min(problem.tiles.m, 32),
+        TILE_K=min(256, triton.next_power_of_2(problem.depth)), num_warps=8,
+    )  # fmt: skip
 
 
-def _multiply(space: _Workspace, b: torch.Tensor, out: torch.Tensor, team: Team, tiles: Tiles, most_programs: int) -> None:
-    depth, columns = b.shape
-    rows = out.shape[0] // team.size
-    num_tiles = team.size * triton.cdiv(rows, tiles.m) * triton.cdiv(columns, tiles.n)
-    if not num_tiles:
-        return
-    consumer_gemm_kernel[(max(1, min(num_tiles, most_programs)),)](
-        space.gathered, space.flags, b, out, team.index, team.size, rows, columns, depth,
-        b.stride(0), b.stride(1), out.stride(0), space.flags.shape[1],
-        ROWS_PER_SIGNAL=tiles.rows_per_signal, TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k,
-        PRECISION="ieee", num_warps=8 if tiles.m * tiles.n >= 128 * 128 else 4,
+def _suits_tma(problem: _Problem) -> bool:
+    """Whether descriptors can describe the operands (16-byte aligned, strides multiples of 16 bytes) and blocks are all alike."""
+    tiles, b, out = problem.tiles, problem.b, problem.out
+    if not tiles.tma or problem.rows % tiles.blocks or problem.shard.dtype == torch.float32 or not b.numel():
+        return False
+    by_columns = b.stride(0) == 1
+    if not by_columns and (b.stride(1) != 1 or problem.shard.dtype in FP8):
+        return False
+    operands = ((problem.shard, problem.depth), (b, b.stride(1 if by_columns else 0)), (out, out.stride(0)))
+    return all(t.data_ptr() % 16 == 0 and stride * t.element_size() % 16 == 0 for t, stride in operands)
+
+
+def _tma_launch(problem: _Problem, space: _Workspace, gathered: torch.Tensor, programs: int) -> Launch:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    team, tiles, b, out = problem.team, problem.tiles, problem.b, problem.out
+    block_rows, columns, depth = problem.rows // tiles.blocks, b.shape[1], problem.depth
+    by_columns = b.stride(0) == 1
+    b_matrix = b.t() if by_columns else b
+    tiles_m, tiles_n = triton.cdiv(block_rows, tiles.m), triton.cdiv(columns, tiles.n)
+    total = team.size * tiles.blocks * tiles_m * tiles_n
+    programs = min(programs, total)
+    blocks_per_wait = tiles.blocks_per_wait or max(1, (team.size - 1) * tiles.blocks)
+    parts = _tail_parts(problem, total, programs, blocks_per_wait, tiles_m * tiles_n)
+
+    def box(width: int) -> list[int]:
+        return [width, tiles.k] if by_columns else [tiles.k, width]
+
+    def out_boxes(width: int) -> TensorDescriptor:
+        shape = [team.size * tiles.blocks, block_rows, columns]
+        return TensorDescriptor(out, shape, [block_rows * out.stride(0), out.stride(0), 1], [1, tiles.m, width])
+
+    def rows_of(matrix: torch.Tensor) -> TensorDescriptor:
+        return TensorDescriptor.from_tensor(matrix.view(-1, block_rows, depth), [1, tiles.m, tiles.k])
+
+    scale_a, scale_b = problem.scales or (space.finished, space.finished)
+    return Launch.of(gathered_gemm_kernel, programs)(
+        rows_of(problem.shard), rows_of(gathered), TensorDescriptor.from_tensor(b_matrix, box(tiles.n)), out_boxes(tiles.n),
+        TensorDescriptor.from_tensor(b_matrix, box(tiles.n // parts)), out_boxes(tiles.n // parts),
+        space.ready, space.flags, space.finished, space.world_ranks, scale_a, scale_b,
+        team.index, team.size, tiles.blocks, blocks_per_wait, tiles_m, tiles_n, depth,
+        TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k, GROUP=tiles.group, TAIL_PARTS=parts, MAX=MAX_BLOCKS,
+        CAPACITY=triton.next_power_of_2(team.size * MAX_BLOCKS), SCALED=problem.scales is not None, B_BY_COLUMNS=by_columns,
+        IMPRECISE=tiles.k if problem.shard.dtype in FP8 else None, OUT=_TRITON_DTYPES[out.dtype],
+        num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+
+
+_TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+
+
+def _tail_parts(problem: _Problem, total: int, programs: int, blocks_per_wait: int, tiles_per_block: int) -> int:
+    """In how many parts to multiply the tiles of the grid's last turn; these have to be among the last blocks that are waited for."""
+    left = total % programs
+    remote_blocks = (problem.team.size - 1) * problem.tiles.blocks
+    last_blocks = remote_blocks % blocks_per_wait or blocks_per_wait
+    if not problem.tiles.split_tail or not left or not remote_blocks or left > last_blocks * tiles_per_block:
+        return 1
+    return tail_parts(left, programs, problem.tiles.n)
+
+
+def _load_launch(problem: _Problem, space: _Workspace, gathered: torch.Tensor, programs: int) -> Launch:
+    team, tiles, b, out = problem.team, problem.tiles, problem.b, problem.out
+    num_tiles = team.size * triton.cdiv(problem.rows, tiles.m) * triton.cdiv(b.shape[1], tiles.n)
+    scale_a, scale_b = problem.scales or (space.finished, space.finished)
+    return Launch.of(any_gemm_kernel, max(1, min(num_tiles, programs)))(
+        problem.shard, gathered, space.ready, space.flags, space.finished, space.world_ranks, b, out, scale_a, scale_b,
+        team.index, team.size, problem.rows, b.shape[1], problem.depth, b.stride(0), b.stride(1), out.stride(0),
+        triton.cdiv(problem.rows, problem.rows_per_signal),
+        ROWS_PER_SIGNAL=problem.rows_per_signal, MAX=MAX_BLOCKS, CAPACITY=triton.next_power_of_2(team.size * MAX_BLOCKS),
+        TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k, PRECISION="ieee", SCALED=problem.scales is not None,
+        WAITED=num_tiles > 0, num_warps=8 if tiles.m * tiles.n >= 128 * 128 else 4,
     )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...errors import InvalidArgumentError
+from ..streams import Wait, Write
 from . import driver
 
 if TYPE_CHECKING:
@@ -67,10 +68,23 @@ class CudaStreams:
         driver.call(f"cuStreamWriteValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), 0)
 
     def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
-        if compare not in _WAITS:
-            raise InvalidArgumentError(f"wait_value: a CUDA stream can wait for {sorted(_WAITS)} only, not {compare!r}; wait in a kernel")
         bits = target.element_size() * 8
-        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _WAITS[compare])
+        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _wait_flag(compare))
+
+    def signal_batch(self, steps: Sequence[Write | Wait], stream: torch.cuda.Stream) -> None:
+        kinds = driver.bindings().CUstreamBatchMemOpType
+        operations = []
+        for step in steps:
+            bits = step.target.element_size() * 8
+            operation = driver.bindings().CUstreamBatchMemOpParams()
+            waits = isinstance(step, Wait)
+            part = operation.waitValue if waits else operation.writeValue
+            part.operation = getattr(kinds, f"CU_STREAM_MEM_OP_{'WAIT' if waits else 'WRITE'}_VALUE_{bits}")
+            part.address = step.target.data_ptr()
+            setattr(part, "value" if bits == 32 else "value64", step.value & ((1 << bits) - 1))
+            part.flags = _wait_flag(step.cmp) if isinstance(step, Wait) else 0
+            operations.append(operation)
+        driver.call("cuStreamBatchMemOp", stream.cuda_stream, len(operations), operations, 0)
 
     def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
         """By the copy engine where both are contiguous, else by torch's kernel."""
@@ -83,3 +97,9 @@ class CudaStreams:
                 destination.copy_(source, non_blocking=True)
         for tensor in (destination, source):
             tensor.record_stream(stream)
+
+
+def _wait_flag(compare: str) -> int:
+    if compare not in _WAITS:
+        raise InvalidArgumentError(f"wait_value: a CUDA stream can wait for {sorted(_WAITS)} only, not {compare!r}; wait in a kernel")
+    return _WAITS[compare]
