@@ -67,6 +67,10 @@ class AddressInUseError(TritonDistError, RuntimeError):
     """The constant address map can't be laid down because something else holds the address."""
 
 
+class CaptureError(TritonDistError, RuntimeError):
+    """Something that a CUDA graph can't record was asked for while a stream is captured."""
+
+
 class CollectiveMismatchError(TritonDistError, RuntimeError):
     """Ranks of a process group called different collectives at the same point, or the same one with other shapes."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..errors import CaptureError
 from ..runtime.world import ranks_of_group, require_world
 
 
@@ -34,10 +35,16 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The memory of an operator for this rank, stream and ``key``, made by ``make`` at the first call and kept as long as the world.
 
     Calls of one operator on one stream follow each other, so they can share it; other streams have their own.
+    Raises CaptureError where it would have to be made while the stream is captured into a CUDA graph.
     """
     context = require_world(what)
     full_key = (what, context.stream, key)
     if full_key not in context.workspaces:
+        if context.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise CaptureError(
+                f"{what}: the first call with these shapes on this stream allocates memory together with the other ranks, which a CUDA graph "
+                "can't record; call it once on the stream before, and capture on the same one: torch.cuda.graph(graph, stream=stream)"
+            )
         context.workspaces[full_key] = make()
     return context.workspaces[full_key]
 
