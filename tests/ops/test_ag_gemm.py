@@ -1,9 +1,13 @@
-"""ag_gemm against torch in float64, on every world size, dtype, producer and several schedules; and what its twins do wrong."""
+"""ag_gemm against torch in float64, on every world size, dtype, producer and several schedules; and what its twins do wrong.
+
+Tests that take ``world`` run on simulated ranks here, and in ``tests/gpu`` on GPUs.
+"""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
 import triton
 import triton.language as tl
 
@@ -24,11 +28,12 @@ def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
 
 def make_a(call: int, rows: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
     size = triton_dist.world_size()
-    return torch.randn(size * rows, depth, generator=torch.Generator().manual_seed(call)).to(dtype)
+    return torch.randn(size * rows, depth, generator=torch.Generator().manual_seed(call)).to(triton_dist.device(), dtype)
 
 
 def make_b(call: int, columns: int, depth: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(depth, columns, generator=torch.Generator().manual_seed(1000 + 10 * call + triton_dist.rank())).to(dtype)
+    generator = torch.Generator().manual_seed(1000 + 10 * call + triton_dist.rank())
+    return torch.randn(depth, columns, generator=generator).to(triton_dist.device(), dtype)
 
 
 def body(rows: int, columns: int, depth: int, dtype: torch.dtype, calls: int = 3, **options) -> float:
@@ -44,30 +49,31 @@ def body(rows: int, columns: int, depth: int, dtype: torch.dtype, calls: int = 3
 @pytest.mark.parametrize("producer", module.PRODUCERS)
 @pytest.mark.parametrize("dtype", module.DTYPES)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
-def test_matches_torch(world_size, dtype, producer):
+def test_matches_torch(world, world_size, dtype, producer):
     """Odd sizes, three tiles and more along each axis, several signals a shard."""
-    errors_seen = triton_dist.simulate(
-        body, world_size, args=(50, 37, 70, dtype), kwargs={"producer": producer, "tiles": SMALL}, seed=world_size
-    )
+    errors_seen = world(body, world_size, args=(50, 37, 70, dtype), kwargs={"producer": producer, "tiles": SMALL}, seed=world_size)
     assert max(errors_seen) < TOLERANCE[dtype]
+
+
+def one_call(producer: str) -> torch.Tensor:
+    rank = triton_dist.rank()
+    a = make_a(0, 40, 48, torch.bfloat16)
+    return ag_gemm(a[rank * 40 : (rank + 1) * 40], make_b(0, 33, 48, torch.bfloat16), tiles=SMALL, producer=producer)
 
 
 @pytest.mark.parametrize("producer", module.PRODUCERS)
 @pytest.mark.parametrize("seed", range(8))
-def test_every_schedule_gives_the_same_bits(seed, producer):
-    def one_call():
-        rank = triton_dist.rank()
-        a = make_a(0, 40, 48, torch.bfloat16)
-        return ag_gemm(a[rank * 40 : (rank + 1) * 40], make_b(0, 33, 48, torch.bfloat16), tiles=SMALL, producer=producer)
-
-    reference = triton_dist.simulate(one_call, 4, schedule="round_robin")
-    for out, expected in zip(triton_dist.simulate(one_call, 4, seed=seed), reference, strict=True):
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_every_schedule_gives_the_same_bits(world, world_size, seed, producer):
+    reference = world(one_call, world_size, args=(producer,), schedule="round_robin")
+    for out, expected in zip(world(one_call, world_size, args=(producer,), seed=seed), reference, strict=True):
         assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 200, 16), (130, 17, 33), (64, 128, 64), (3, 5, 257)])
-def test_shapes_with_chosen_tiles(shape):
-    assert max(triton_dist.simulate(body, 3, args=(*shape, torch.float32), kwargs={"calls": 2})) < 1e-6
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_shapes_with_chosen_tiles(world, world_size, shape):
+    assert max(world(body, world_size, args=(*shape, torch.float32), kwargs={"calls": 2})) < 1e-6
 
 
 def test_few_programs_and_a_small_gpu():
@@ -78,45 +84,50 @@ def test_few_programs_and_a_small_gpu():
         assert max(results) < 1e-6
 
 
-def test_given_output_strides_and_streams():
-    def run():
-        rank = triton_dist.rank()
-        a = make_a(0, 20, 32, torch.float32)
-        b = make_b(0, 24, 32, torch.float32).t().contiguous().t()
-        out = torch.full((40, 30), -1.0)[:, :24]
-        with triton_dist.stream(triton_dist.Stream()):
-            returned = ag_gemm(a[rank * 20 : (rank + 1) * 20], b, out=out)
-        triton_dist.synchronize()
-        assert returned is out
-        return relative_error(out, a.double() @ b.double())
+def given_output_and_stream() -> float:
+    rank = triton_dist.rank()
+    a = make_a(0, 20, 32, torch.float32)
+    b = make_b(0, 24, 32, torch.float32).t().contiguous().t()
+    out = torch.full((40, 30), -1.0, device=triton_dist.device())[:, :24]
+    side = triton_dist.Stream()
+    side.wait_stream(triton_dist.current_stream())
+    with triton_dist.stream(side):
+        returned = ag_gemm(a[rank * 20 : (rank + 1) * 20], b, out=out)
+    triton_dist.synchronize()
+    assert returned is out
+    return relative_error(out, a.double() @ b.double())
 
-    assert max(triton_dist.simulate(run, 2)) < 1e-6
+
+def test_given_output_strides_and_streams(world):
+    assert max(world(given_output_and_stream, 2)) < 1e-6
 
 
-def test_subgroups_work_side_by_side():
-    def run():
-        import torch.distributed as dist
-
+def in_subgroups() -> float:
+    if not dist.is_initialized():
         dist.init_process_group("gloo")
-        groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-        rank = triton_dist.rank()
-        group, index = groups[rank % 2], rank // 2
-        a = torch.randn(2 * 18, 20, generator=torch.Generator().manual_seed(rank % 2))
-        b = make_b(0, 19, 20, torch.float32)
-        out = ag_gemm(a[index * 18 : (index + 1) * 18], b, group=group, tiles=SMALL)
-        return relative_error(out, a.double() @ b.double())
-
-    assert max(triton_dist.simulate(run, 4)) < 1e-6
+    groups = [dist.new_group([0, 2], backend="gloo"), dist.new_group([1, 3], backend="gloo")]
+    rank = triton_dist.rank()
+    group, index = groups[rank % 2], rank // 2
+    a = torch.randn(2 * 18, 20, generator=torch.Generator().manual_seed(rank % 2)).to(triton_dist.device())
+    b = make_b(0, 19, 20, torch.float32)
+    out = ag_gemm(a[index * 18 : (index + 1) * 18], b, group=group, tiles=SMALL)
+    return relative_error(out, a.double() @ b.double())
 
 
-def test_empty_sizes():
-    def run():
+def test_subgroups_work_side_by_side(world):
+    assert max(world(in_subgroups, 4)) < 1e-6
+
+
+def with_empty_sizes() -> tuple:
+    with torch.device(triton_dist.device()):
         nothing = ag_gemm(torch.empty(0, 8), torch.randn(8, 4))
         no_depth = ag_gemm(torch.empty(3, 0), torch.empty(0, 4))
         no_columns = ag_gemm(torch.randn(3, 8), torch.empty(8, 0))
-        return tuple(nothing.shape), no_depth.abs().sum().item(), tuple(no_depth.shape), tuple(no_columns.shape)
+    return tuple(nothing.shape), no_depth.abs().sum().item(), tuple(no_depth.shape), tuple(no_columns.shape)
 
-    assert triton_dist.simulate(run, 2) == [((0, 4), 0.0, (6, 4), (6, 0))] * 2
+
+def test_empty_sizes(world):
+    assert world(with_empty_sizes, 2) == [((0, 4), 0.0, (6, 4), (6, 0))] * 2
 
 
 @pytest.mark.parametrize(
@@ -144,13 +155,15 @@ def test_needs_a_world():
         ag_gemm(torch.randn(4, 4), torch.randn(4, 4))
 
 
-def test_ranks_with_different_shapes_are_named():
-    def run():
-        rows = 4 + triton_dist.rank()
+def with_different_shapes() -> torch.Tensor:
+    rows = 4 + triton_dist.rank()
+    with torch.device(triton_dist.device()):
         return ag_gemm(torch.randn(rows, 16), torch.randn(16, 8))
 
+
+def test_ranks_with_different_shapes_are_named(world):
     with pytest.raises(errors.AllocationMismatchError):
-        triton_dist.simulate(run, 2)
+        world(with_different_shapes, 2)
 
 
 def test_another_node_has_no_direct_pointer():

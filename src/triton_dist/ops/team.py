@@ -42,7 +42,7 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     if full_key not in context.workspaces:
         if context.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise CaptureError(
-                f"{what}: the first call with these shapes on this stream allocates memory together with the other ranks, which a CUDA graph "
+                f"{what}: the first call with these shapes on this stream allocates memory on all ranks, which a CUDA graph "
                 "can't record; call it once on the stream before, and capture on the same one: torch.cuda.graph(graph, stream=stream)"
             )
         context.workspaces[full_key] = make()

@@ -1,0 +1,13 @@
+"""The world that bodies of tests run on; ``tests/gpu/conftest.py`` has another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worlds.world import World, simulated_world
+
+
+@pytest.fixture
+def world() -> World:
+    """Simulated ranks."""
+    return simulated_world
