@@ -29,6 +29,13 @@ def world(gpu_world: GpuWorld) -> GpuWorld:
     return gpu_world
 
 
+@pytest.fixture
+def stress_calls(request) -> tuple[int, int, float]:
+    """Ranks that share a GPU take turns of many milliseconds, so they make few calls."""
+    shared = request.node.callspec.params["gpu_world"] == "one_gpu"
+    return (100 if shared else 10_000), 200, 1e-3
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this machine has no GPUs for, and, of ranks that share one GPU, all but pairs."""
     kept, left_out = [], []

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 
-from tests.ops import test_ag_gemm
-from tests.runtime import test_streams
+from tests.ops import test_ag_gemm, test_stress
+from tests.runtime import test_recorded_streams, test_streams
 from tests.sim import test_primitives
 
-MODULES = (test_primitives, test_streams, test_ag_gemm)
+MODULES = (test_primitives, test_streams, test_recorded_streams, test_ag_gemm, test_stress)
 
 for _module in MODULES:
     for _name, _test in vars(_module).items():
         if _name.startswith("test_") and "world" in inspect.signature(_test).parameters:
             assert _name not in globals(), f"two shared tests have the name {_name}"
             globals()[_name] = _test
-del test_primitives, test_streams, test_ag_gemm
+del test_primitives, test_streams, test_recorded_streams, test_ag_gemm, test_stress
