@@ -18,7 +18,7 @@ def test_the_doctor_finds_nothing_missing():
     told = json.loads(done.stdout)
     found = {finding["name"]: finding for finding in told["findings"]}
     assert done.returncode == 0 and told["ok"], [finding for finding in told["findings"] if finding["status"] == "missing"]
-    wanted = ["GPU 0", "reservation", "heap test", "simulator", "compilation"]
+    wanted = ["GPU 0", "reservation", "heap test", "simulator", "compilation"]  # the simulator may be a warning: run from a folder
     if GPUS > 1:
         wanted += ["peer access", "peer atomics", "signal latency", "copy engine", "push by SMs"]
     print("\n" + "\n".join(f"{name}: {found[name]['value']}" for name in wanted))

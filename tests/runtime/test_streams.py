@@ -179,6 +179,23 @@ def test_comparisons_of_the_simulator(cmp, dtype):
     assert simulate(signal_everyone, 3, args=(cmp, against, written, dtype)) == [[written] * 3] * 3
 
 
+def wait_for_words_of_peers() -> list[int]:
+    """Every rank sets its own word only; its streams wait for the words where they are, in the memory of the others."""
+    word = symmetric.symm_zeros(1, torch.int64)
+    side = streams.Stream()
+    for peer in range(runtime.world_size()):
+        streams.wait_value(symmetric.symm_peer(word, peer), peer + 1, "eq", side)
+    streams.write_value(word, runtime.rank() + 1)
+    side.synchronize()
+    meet()
+    return word.tolist()
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_waiting_for_a_word_of_a_peer(world, world_size):
+    assert world(wait_for_words_of_peers, world_size) == [[rank + 1] for rank in range(world_size)]
+
+
 def wait_for_less() -> None:
     word = symmetric.symm_zeros(1, torch.int32)
     streams.write_value(word, 5)
@@ -226,6 +243,9 @@ def test_never_written_signal_is_named():
         (lambda t: streams.write_value(t[0].to(torch.float32), 1), "integer dtype"),
         (lambda t: streams.wait_value(t[0].to(torch.int8), 1), "integer dtype"),
         (lambda t: streams.wait_value(t[0], 1, "=="), "not one of"),
+        (lambda t: streams.write_value(t[0], 1 << 31), "can hold"),
+        (lambda t: streams.wait_value(t[0], -(1 << 31) - 1), "can hold"),
+        (lambda t: streams.write_value(t[0], 1.5), "must be an integer"),
     ],
 )
 def test_bad_signals(call, text):

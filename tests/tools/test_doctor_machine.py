@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton.backends
 
 import triton_dist
 from tests.tools.fake_cuda import FakeDriver, FakeNvml
@@ -193,6 +194,9 @@ def test_simulator_and_compilation_are_really_tried(monkeypatch):
     assert simulator.check_compilation().status is Status.OK
     monkeypatch.setattr(triton_dist, "simulate", lambda fn, world_size: [[1], [2]])
     assert simulator.check_simulator().status is Status.MISSING
+    monkeypatch.setattr(triton.backends, "backends", {})
+    assert "pip install" in simulator.check_simulator().advice
+    assert simulator.check_simulator().status is Status.MISSING and simulator.check_simulator(has_gpu=True).status is Status.WARN
 
 
 def test_why_there_is_no_gpu():
