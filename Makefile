@@ -1,4 +1,4 @@
-# `make demo` and `make test` build .venv from requirements.txt if it is missing or older, and then run.
+# `make demo` and `make test`, not `make gpu-test`, build .venv from requirements.txt if it is missing or older, and then run.
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
@@ -6,7 +6,14 @@ RUN := $(VENV)/bin/python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint coverage benchmark
+.PHONY: help demo test gpu-test lint coverage benchmark
+
+help:
+	@echo "make demo       all-gather + GEMM on simulated ranks, then a hang that is named (sets up $(VENV))"
+	@echo "make test       the tests, with no GPU (sets up $(VENV))"
+	@echo "make gpu-test   the tests on this machine's GPUs, by PYTHON=$(PYTHON) as it is: no package is installed"
+	@echo "make lint       format, lint and types        make coverage    tests with coverage"
+	@echo "make benchmark  times of the simulator"
 
 $(VENV)/.ready: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +26,9 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(RUN) -m pytest -n 2 $(PYTEST_ARGS)
+
+gpu-test:
+	PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m pytest tests/gpu $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready
 	$(RUN) -m ruff check .

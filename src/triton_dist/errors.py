@@ -63,12 +63,12 @@ class HeapFullError(TritonDistError, MemoryError):
     """The symmetric heap has no room for an allocation."""
 
 
-class WorkspaceGrowthError(TritonDistError, RuntimeError):
-    """An operator needs more memory than its workspace has while a CUDA graph is captured, when it can't allocate."""
-
-
 class AddressInUseError(TritonDistError, RuntimeError):
     """The constant address map can't be laid down because something else holds the address."""
+
+
+class CaptureError(TritonDistError, RuntimeError):
+    """Something that a CUDA graph can't record was asked for while a stream is captured."""
 
 
 class CollectiveMismatchError(TritonDistError, RuntimeError):

@@ -1,4 +1,7 @@
-"""Every device primitive on simulated ranks: what it does, over world sizes, word widths and schedules, and how its misuse is named."""
+"""Every device primitive: what it does, over world sizes, word widths and schedules, and how its misuse is named.
+
+Tests that take ``world`` run on simulated ranks here, and in ``tests/gpu`` on GPUs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
+from tests.worlds.world import meet
 from triton_dist import errors
 from triton_dist.language import consume_token, notify, rank, symm_at, wait
 
@@ -42,15 +46,16 @@ def rank_kernel(out):
     tl.store(out + 3 + tl.arange(0, 4), dl.rank() + tl.arange(0, 4))
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_rank_and_num_ranks(world_size):
-    def run():
-        out = torch.zeros(7, dtype=torch.int32)
-        launch(rank_kernel, out)
-        return out.tolist()
+def ask_rank() -> list[int]:
+    out = torch.zeros(7, dtype=torch.int32, device=triton_dist.device())
+    launch(rank_kernel, out)
+    return out.tolist()
 
+
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+def test_rank_and_num_ranks(world, world_size):
     expected = [[r, world_size, 10 * r + world_size, r, r + 1, r + 2, r + 3] for r in range(world_size)]
-    assert triton_dist.simulate(run, world_size) == expected
+    assert world(ask_rank, world_size) == expected
 
 
 @triton_dist.jit
@@ -65,24 +70,24 @@ def gather_by_load_kernel(source, out, COUNT: tl.constexpr):
     tl.store(out + 2 * dl.num_ranks() * COUNT + offset, each)
 
 
+def gather_by_load(dtype: torch.dtype, count: int) -> torch.Tensor:
+    source = triton_dist.symm_empty((count,), dtype)
+    source.copy_((triton_dist.rank() * 7 + torch.arange(count)).to(dtype))
+    meet()
+    out = torch.zeros((2 * triton_dist.world_size() + 1) * count, dtype=dtype, device=triton_dist.device())
+    launch(gather_by_load_kernel, source, out, COUNT=count)
+    return out
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.int64, torch.float64])
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_symm_at_reaches_every_rank(world_size, dtype):
+def test_symm_at_reaches_every_rank(world, world_size, dtype):
     count = 16
-
-    def run():
-        source = triton_dist.symm_empty((count,), dtype)
-        source.copy_((triton_dist.rank() * 7 + torch.arange(count)).to(dtype))
-        torch.distributed.init_process_group("gloo")
-        torch.distributed.barrier()
-        out = torch.zeros((2 * world_size + 1) * count, dtype=dtype)
-        launch(gather_by_load_kernel, source, out, COUNT=count)
-        return out
 
     shards = torch.stack([(r * 7 + torch.arange(count)).to(dtype) for r in range(world_size)])
     mixed = shards[torch.arange(count) % world_size, torch.arange(count)]
     expected = torch.cat([shards.ravel(), shards.ravel(), mixed])
-    for out in triton_dist.simulate(run, world_size):
+    for out in world(gather_by_load, world_size, args=(dtype, count)):
         assert torch.equal(out, expected)
 
 
@@ -93,16 +98,16 @@ def store_to_peer_kernel(target, count, BLOCK: tl.constexpr):
     tl.store(dl.symm_at(target, peer) + offset, dl.rank() + offset, mask=offset < count)
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_stores_to_a_peer(world_size):
-    def run():
-        target = triton_dist.symm_zeros((100,), torch.int32)
-        launch(store_to_peer_kernel, target, 77, grid=(3,), BLOCK=32)
-        torch.distributed.init_process_group("gloo")
-        torch.distributed.barrier()
-        return target.tolist()
+def store_to_peer() -> list[int]:
+    target = triton_dist.symm_zeros((100,), torch.int32)
+    launch(store_to_peer_kernel, target, 77, grid=(3,), BLOCK=32)
+    meet()
+    return target.tolist()
 
-    for me, out in enumerate(triton_dist.simulate(run, world_size)):
+
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+def test_stores_to_a_peer(world, world_size):
+    for me, out in enumerate(world(store_to_peer, world_size)):
         assert out == [(me - 1) % world_size + offset for offset in range(77)] + [0] * 23
 
 
@@ -149,6 +154,29 @@ def test_every_condition_of_a_wait(cmp, dtype):
             assert passes(named_wait_kernel, [seen], expected, cmp, dtype) == HOLDS[cmp](seen, expected)
 
 
+def held(kernel, cases: list[tuple[list[int], int]], cmp: str, dtype: torch.dtype) -> int:
+    """One rank: how many waits, for words with these values and what they are compared with, ended; all of them hold."""
+    ended = 0
+    for values, expected in cases:
+        words = torch.tensor(values, dtype=dtype).to(triton_dist.device())
+        out = torch.zeros(1, dtype=torch.int32, device=triton_dist.device())
+        launch(kernel, words, out, len(values), expected, CMP=cmp)
+        ended += out.item()
+    return ended
+
+
+@pytest.mark.parametrize("dtype", WORDS)
+@pytest.mark.parametrize("cmp", HOLDS)
+def test_waits_that_hold_end(world, cmp, dtype):
+    """The half of the test above that ends, so that it can run anywhere; and words of every number, and past a wrapped counter."""
+    pairs = [(seen, expected) for seen in (-5, 3, 4, 5) for expected in (-5, 4) if HOLDS[cmp](seen, expected)]
+    cases = [([seen] * count, expected) for seen, expected in pairs for count in (1, 33)]
+    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    cases += {"ge": [([low + 1], high)], "gt": [([low], high)], "lt": [([high], low)], "le": [([high - 3], low + 3)]}.get(cmp, [])
+    for kernel in (wait_kernel, named_wait_kernel):
+        assert world(held, 1, args=(kernel, cases, cmp, dtype)) == [len(cases)]
+
+
 @pytest.mark.parametrize("dtype", WORDS)
 def test_ordered_waits_are_safe_when_a_counter_wraps_around(dtype):
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
@@ -173,33 +201,30 @@ def notify_all_kernel(words, value, OP: tl.constexpr, SCOPE: tl.constexpr):
         notify(words, peer, signal=value, sig_op=OP, comm_scope=SCOPE)
 
 
+def notify_all(value: int, op: str, scope: str, dtype: torch.dtype, start: int = 0, programs: int = 5) -> int:
+    words = triton_dist.symm_full((1,), start, dtype)
+    meet()
+    launch(notify_all_kernel, words, value, grid=(programs,), OP=op, SCOPE=scope)
+    meet()
+    return words.item()
+
+
 @pytest.mark.parametrize("scope", ["intra_node", "inter_node"])
 @pytest.mark.parametrize("dtype", WORDS)
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_notify_adds_on_every_rank(world_size, dtype, scope):
-    def run():
-        words = triton_dist.symm_zeros((1,), dtype)
-        launch(notify_all_kernel, words, 3, grid=(5,), OP="add", SCOPE=scope)
-        torch.distributed.init_process_group("gloo")
-        torch.distributed.barrier()
-        return words.item()
-
+def test_notify_adds_on_every_rank(world, world_size, dtype, scope):
     for seed in range(2):
-        assert triton_dist.simulate(run, world_size, seed=seed) == [3 * 5 * world_size] * world_size
+        assert world(notify_all, world_size, args=(3, "add", scope, dtype), seed=seed) == [3 * 5 * world_size] * world_size
 
 
 @pytest.mark.parametrize("dtype", WORDS)
 @pytest.mark.parametrize("value", [0, 1, -1, 1 << 30])
-def test_notify_sets_and_adds_wrap_around(value, dtype):
-    def run(op):
-        words = triton_dist.symm_full((1,), torch.iinfo(dtype).max, dtype)
-        launch(notify_all_kernel, words, value, OP=op, SCOPE="gpu" if op == "set" else "intra_node")
-        return words.item()
-
+def test_notify_sets_and_adds_wrap_around(world, value, dtype):
+    start = torch.iinfo(dtype).max
     bits = torch.iinfo(dtype).bits
     wrapped = (torch.iinfo(dtype).max + value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
-    assert triton_dist.simulate(run, 1, args=("set",)) == [value]
-    assert triton_dist.simulate(run, 1, args=("add",)) == [wrapped]
+    assert world(notify_all, 1, args=(value, "set", "gpu", dtype, start, 1)) == [value]
+    assert world(notify_all, 1, args=(value, "add", "intra_node", dtype, start, 1)) == [wrapped]
 
 
 @triton_dist.jit
@@ -208,14 +233,19 @@ def default_notify_kernel(words):
     dl.wait(words, 1, "sys", "acquire")
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_the_defaults_of_notify_reach_other_nodes(nodes):
-    def run():
-        words = triton_dist.symm_zeros((1,), torch.int64)
-        launch(default_notify_kernel, words)
-        return words.item()
+def default_notify() -> int:
+    words = triton_dist.symm_zeros((1,), torch.int64)
+    launch(default_notify_kernel, words)
+    return words.item()
 
-    assert triton_dist.simulate(run, 4, num_nodes=nodes) == [1] * 4
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_the_defaults_of_notify(world, world_size):
+    assert world(default_notify, world_size) == [1] * world_size
+
+
+def test_the_defaults_of_notify_reach_other_nodes():
+    assert triton_dist.simulate(default_notify, 4, num_nodes=2) == [1] * 4
 
 
 @triton_dist.jit
@@ -266,23 +296,24 @@ def impatient_exchange_kernel(inbox, signals, out, rounds, COUNT: tl.constexpr, 
 def exchange(kernel, token: str = "pointer", rounds: int = 6, count: int = 16) -> bool:
     """One rank of an exchange: whether all that it got is right."""
     inbox, signals = triton_dist.symm_zeros((count,), torch.int32), triton_dist.symm_zeros((2,), torch.int32)
-    out = torch.zeros(rounds * count, dtype=torch.int32)
+    out = torch.zeros(rounds * count, dtype=torch.int32, device=triton_dist.device())
     launch(kernel, inbox, signals, out, rounds, COUNT=count, TOKEN=token)
     before = (triton_dist.rank() - 1) % triton_dist.world_size()
     expected = before * 1000 + 10 * torch.arange(rounds)[:, None] + torch.arange(count)
-    return torch.equal(out, expected.ravel().to(torch.int32))
+    return torch.equal(out.cpu(), expected.ravel().to(torch.int32))
 
 
 @pytest.mark.parametrize("schedule", ["random", "straggler", "round_robin"])
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_data_is_there_when_its_signal_is(world_size, schedule):
+def test_data_is_there_when_its_signal_is(world, world_size, schedule):
     for seed in range(3):
-        assert all(triton_dist.simulate(exchange, world_size, args=(exchange_kernel,), seed=seed, schedule=schedule))
+        assert all(world(exchange, world_size, args=(exchange_kernel,), seed=seed, schedule=schedule))
 
 
 @pytest.mark.parametrize("token", ["pointer", "tensor", "value"])
-def test_a_token_is_consumed_in_any_form(token):
-    assert all(triton_dist.simulate(exchange, 3, args=(exchange_kernel, token)))
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_token_is_consumed_in_any_form(world, world_size, token):
+    assert all(world(exchange, world_size, args=(exchange_kernel, token)))
 
 
 def test_the_racy_twin_is_wrong_under_some_schedule():
@@ -338,14 +369,17 @@ def descriptor_kernel(source, signals, out, ROWS: tl.constexpr, COLUMNS: tl.cons
     tl.store(out + row[:, None] * COLUMNS + column[None, :], tile.load([0, 0]))
 
 
-def test_a_descriptor_passes_through_consume_token():
-    def run():
-        signals = triton_dist.symm_full((1,), 1, torch.int32)
-        source, out = torch.arange(64.0).reshape(4, 16), torch.zeros(4, 16)
-        launch(descriptor_kernel, source, signals, out, ROWS=4, COLUMNS=16)
-        return torch.equal(out, source)
+def load_by_descriptor() -> bool:
+    device = triton_dist.device()
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    signals = triton_dist.symm_full((1,), 1, torch.int32)
+    source, out = torch.arange(64.0, device=device).reshape(4, 16), torch.zeros(4, 16, device=device)
+    launch(descriptor_kernel, source, signals, out, ROWS=4, COLUMNS=16)
+    return torch.equal(out, source)
 
-    assert triton_dist.simulate(run, 2) == [True, True]
+
+def test_a_descriptor_passes_through_consume_token(world):
+    assert world(load_by_descriptor, 2) == [True, True]
 
 
 @triton_dist.jit
@@ -362,14 +396,18 @@ def word_kernel(words, out, ADD: tl.constexpr):
         tl.store(out + 1, dl.ld(words, "gpu", "relaxed"))
 
 
+def use_word(dtype: torch.dtype, add: bool) -> list:
+    words, out = torch.zeros(1, dtype=dtype, device=triton_dist.device()), torch.zeros(2, dtype=dtype, device=triton_dist.device())
+    launch(word_kernel, words, out, ADD=add, num_warps=1)
+    return out.tolist()
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 )
-def test_words_of_every_dtype(dtype):
+def test_words_of_every_dtype(world, dtype):
     add = dtype in (torch.int32, torch.int64)
-    words, out = torch.zeros(1, dtype=dtype), torch.zeros(2, dtype=dtype)
-    word_kernel[(1,)](words, out, ADD=add, num_warps=1)
-    assert out.tolist() == ([41, 41 + 32] if add else [41, 0])
+    assert world(use_word, 1, args=(dtype, add)) == [[41, 41 + 32] if add else [41, 0]]
 
 
 @triton_dist.jit
@@ -385,17 +423,17 @@ def spin_lock_kernel(lock, counter, ROUNDS: tl.constexpr):
         dl.__syncthreads()
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_a_lock_between_ranks(world_size):
-    def run():
-        lock, counter = triton_dist.symm_zeros((1,), torch.int32), triton_dist.symm_zeros((1,), torch.int32)
-        launch(spin_lock_kernel, lock, counter, grid=(2,), ROUNDS=3)
-        torch.distributed.init_process_group("gloo")
-        torch.distributed.barrier()
-        return counter.item()
+def count_under_lock() -> int:
+    lock, counter = triton_dist.symm_zeros((1,), torch.int32), triton_dist.symm_zeros((1,), torch.int32)
+    launch(spin_lock_kernel, lock, counter, grid=(2,), ROUNDS=3)
+    meet()
+    return counter.item()
 
+
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+def test_a_lock_between_ranks(world, world_size):
     for seed in range(2):
-        assert triton_dist.simulate(run, world_size, seed=seed)[0] == 2 * 3 * world_size
+        assert world(count_under_lock, world_size, seed=seed)[0] == 2 * 3 * world_size
 
 
 @triton_dist.jit

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import WorkspaceGrowthError
+from ..errors import CaptureError
 from ..runtime.symmetric import symm_empty, symm_peer
 from ..runtime.world import ranks_of_group, require_world
 
@@ -36,6 +36,7 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The memory of an operator for this rank, stream and ``key``, made by ``make`` at the first call and kept as long as the world.
 
     Calls of one operator on one stream follow each other, so they can share it; other streams have their own.
+    Raises CaptureError where it would have to be made while the stream is captured into a CUDA graph.
     """
     context = require_world(what)
     full_key = (what, context.stream, key)
@@ -56,11 +57,11 @@ def peer_addresses(tensor: torch.Tensor, team: Team) -> torch.Tensor:
 
 
 def refuse_in_capture(what: str) -> None:
-    """Raises WorkspaceGrowthError while a CUDA graph is captured on the current stream: symmetric memory can't be allocated then."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise WorkspaceGrowthError(
-            f"{what} needs more symmetric memory than it has on this stream, and can't allocate while a CUDA graph is captured; "
-            "call it once with these shapes, on the stream that captures, before the capture"
+    """Raises CaptureError while a CUDA graph is captured on the current stream: memory can't be allocated on all ranks then."""
+    if require_world(what).device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise CaptureError(
+            f"{what}: the first call with these shapes on this stream allocates memory on all ranks, which a CUDA graph "
+            "can't record; call it once on the stream before, and capture on the same one: torch.cuda.graph(graph, stream=stream)"
         )
 
 
@@ -84,7 +85,7 @@ class GrowingBuffer:
         return cls(what, lambda nbytes: symm_empty((nbytes,), torch.uint8, name=name, group=group))
 
     def at_least(self, nbytes: int) -> torch.Tensor:
-        """uint8, at least ``nbytes`` long. Raises HeapFullError, AllocationMismatchError, and WorkspaceGrowthError inside a capture."""
+        """uint8, at least ``nbytes`` long. Raises HeapFullError, AllocationMismatchError, and CaptureError inside a capture."""
         if not self._buffers or self._buffers[-1].numel() < nbytes:
             refuse_in_capture(self._what)
             self._buffers.append(self._make(nbytes))

@@ -136,7 +136,7 @@ def write_value(target: torch.Tensor, value: int, stream: Stream | None = None) 
 
     target: one element (such as ``flags[3]``) of a 32- or 64-bit integer dtype, in this rank's memory or a peer's.
     """
-    world = _signal_world("write_value", target)
+    world = _signal_world("write_value", target, value)
     world.streams.write_value(target, value, _handle(world, stream))
 
 
@@ -147,7 +147,7 @@ def wait_value(target: torch.Tensor, value: int, cmp: str = "ge", stream: Stream
     """
     if cmp not in COMPARISONS:
         raise InvalidArgumentError(f"wait_value: cmp={cmp!r} is not one of {COMPARISONS}")
-    world = _signal_world("wait_value", target)
+    world = _signal_world("wait_value", target, value)
     world.streams.wait_value(target, value, cmp, _handle(world, stream))
 
 
@@ -174,7 +174,7 @@ def signal_batch(steps: Sequence[Write | Wait], stream: Stream | None = None) ->
         return
     world = require_world("signal_batch")
     for step in steps:
-        _signal_world("signal_batch", step.target)
+        _signal_world("signal_batch", step.target, step.value)
     world.streams.signal_batch(steps, _handle(world, stream))
 
 
@@ -212,12 +212,15 @@ def _owner(what: str, owner: World) -> World:
     return world
 
 
-def _signal_world(what: str, target: torch.Tensor) -> World:
-    """The world, once it is clear that ``target`` is a signal word."""
+def _signal_world(what: str, target: torch.Tensor, value: int) -> World:
+    """The world, once it is clear that ``target`` is a signal word and that ``value`` fits into it."""
     world = require_world(what)
     if not isinstance(target, torch.Tensor) or target.numel() != 1:
         raise InvalidArgumentError(f"{what}: target must be one element of a tensor, such as flags[3], not {target!r}")
     bits = target.element_size() * 8
     if target.dtype.is_floating_point or target.dtype == torch.bool or bits not in (32, 64):
         raise InvalidArgumentError(f"{what}: a signal word has a 32- or 64-bit integer dtype, not {target.dtype}")
+    limits = torch.iinfo(target.dtype)
+    if not isinstance(value, int) or not limits.min <= value <= limits.max:
+        raise InvalidArgumentError(f"{what}: value={value!r} must be an integer that a word of {target.dtype} can hold")
     return world

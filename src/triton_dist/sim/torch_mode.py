@@ -234,13 +234,21 @@ class HostReads(TorchFunctionMode):
             context = self._context
             if action == "address":
                 register(context, args[0])
-            elif action == "storage" and sys._getframe(1).f_globals.get("__name__", "").startswith("triton_dist."):
+            elif action == "storage" and _asked_by_this_package():
                 pass
             elif context.busy(context.stream):
                 context.synchronize(context.stream, f"torch.Tensor.{getattr(func, '__name__', func)}")
             if action == "host copy":
                 return func(*args, **(kwargs or {})).clone()
         return func(*args, **(kwargs or {}))
+
+
+def _asked_by_this_package() -> bool:
+    """Whether the torch function in hand was called from here; other function modes (``with torch.device(...)``) may stand between."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("torch."):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").startswith("triton_dist.")
 
 
 _HOST_FUNCTIONS: dict[Any, str] = {

@@ -20,8 +20,8 @@ import triton_dist
 import triton_dist.language as dl
 
 from ...errors import InvalidArgumentError
+from ...runtime.preload import Launch
 from ...runtime.symmetric import symm_zeros
-from ..launch import Launch
 from ..team import GrowingBuffer, Team, find_team, peer_addresses, workspace
 
 MAX_PROGRAMS = 128

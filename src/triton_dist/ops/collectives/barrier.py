@@ -12,6 +12,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 
+from ...runtime.preload import Launch, preload, specialization
 from ...runtime.symmetric import symm_zeros
 from ...runtime.world import require_world
 from ..team import find_team, workspace, world_ranks_tensor
@@ -44,7 +45,8 @@ def barrier(group: object = None) -> None:
 
     Work queued after it starts when all work queued before it on every rank's current stream has finished.
     group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
-    Raises NotInitializedError, InvalidArgumentError.
+    The first call on a stream allocates, so make it before a CUDA graph is captured there.
+    Raises NotInitializedError, InvalidArgumentError, CaptureError.
     """
     team = find_team(group, "barrier")
     device = require_world("barrier").device
@@ -54,4 +56,6 @@ def barrier(group: object = None) -> None:
         return arrived, torch.zeros(1, dtype=torch.int32, device=device), world_ranks_tensor(team, device)
 
     arrived, epoch, world_ranks = workspace("barrier", team.ranks, make)
-    barrier_kernel[(1,)](arrived, epoch, world_ranks, team.index, team.size)
+    launch = Launch.of(barrier_kernel, 1)(arrived, epoch, world_ranks, team.index, team.size)
+    preload("barrier", specialization(*launch.arguments), lambda: [launch])
+    launch.run()

@@ -27,10 +27,10 @@ import triton
 import triton.language as tl
 
 from ...errors import InvalidArgumentError
+from ...runtime.preload import Launch, preload
 from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer, symm_zeros
 from ..collectives.all_gather import gather_launch
-from ..launch import Launch, load_before_waiting
 from ..replay import Replays
 from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
 from . import library
@@ -110,7 +110,7 @@ def ag_gemm(
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that the product is multiplied by.
     out_dtype: of ``out``; by default that of ``a_shard``, and bf16 for fp8.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
-    and WorkspaceGrowthError for the first call with a shape inside a CUDA graph's capture.
+    and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
     replays = Replays.here()
     if replays is not None and out is not None:
@@ -200,13 +200,15 @@ def _fused(problem: _Problem, *, by_kernel: bool) -> Callable[[], None]:
         return multiply(problem, space, gathered, programs).run
     product = multiply(problem, space, gathered, max(1, programs - PRODUCER_PROGRAMS) if by_kernel else programs)
     push = _push_launch(problem, space, gathered) if by_kernel else None
-    if push is not None:
-        load_before_waiting(product, push)
+    # What decides which kernels Triton compiles: shapes, dtypes, strides, alignment and how the product is cut.
+    operands = [(t.shape, t.stride(), t.dtype, t.data_ptr() % 16 == 0) for t in (problem.shard, problem.b, problem.out)]
+    key = (*operands, team.size, problem.tiles, problem.scales is None, by_kernel)
+    preload("ag_gemm", key, lambda: [product] if push is None else [product, push])
 
     def enqueue() -> None:
         main = current_stream()
         shard_ready = main.record_event()
-        # The product first: its kernel is loaded by the time that the producer's waits are queued, and is what they wait for on the peers.
+        # The product first: the producer waits for the peers' products.
         product.run()
         space.side_stream.wait_event(shard_ready)
         if push is None:

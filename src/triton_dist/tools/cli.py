@@ -1,0 +1,83 @@
+"""The command ``triton-dist``. Needs the extra ``[tools]`` (typer and rich) and says so where it is missing.
+
+Starting it imports neither torch nor Triton: each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+MISSING_EXTRA = 2
+"""Exit code where typer or rich is not installed."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; ``arguments`` default to those of the process. Returns the exit code."""
+    try:
+        import rich  # noqa: F401
+        import typer
+    except ImportError as error:
+        print(f"triton-dist: {error.name} is not installed; the command line needs: pip install 'triton-dist[tools]'", file=sys.stderr)
+        return MISSING_EXTRA
+    code = typer.main.get_command(_app(typer)).main(args=arguments, prog_name="triton-dist", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+def run() -> None:
+    """The console script."""
+    try:
+        code = main()
+    except Exception as error:
+        code = _usage_error(error)
+    sys.exit(code)
+
+
+def _usage_error(error: Exception) -> int:
+    """Print what was wrong with the command line, as typer does; anything else goes on."""
+    show = getattr(error, "show", None)
+    if show is None:
+        raise error
+    show()
+    return int(getattr(error, "exit_code", 1))
+
+
+def _app(typer: Any) -> Any:
+    app = typer.Typer(
+        no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Multi-GPU programming for stock Triton."
+    )
+
+    @app.callback(invoke_without_command=True)
+    def options(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+        if version:
+            from .. import __version__
+
+            print(f"triton-dist {__version__}")
+            raise typer.Exit()
+
+    @app.command()
+    def doctor(
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON object instead of tables."),
+        quick: bool = typer.Option(False, "--quick", help="Skip what is measured: heap test, latency, bandwidth."),
+        timeout: float = typer.Option(180.0, "--timeout", min=1.0, help="Seconds for the measured part."),
+    ) -> None:
+        """Say what this machine has for triton_dist, what is missing, and how to get it. Exits with 1 if something needed is missing."""
+        from .doctor.examine import examine
+        from .doctor.render import exit_code, print_json, print_tables
+
+        findings = examine(quick=quick, timeout=timeout)
+        (print_json if as_json else print_tables)(findings)
+        raise typer.Exit(exit_code(findings))
+
+    @app.command()
+    def attach(pid: int = typer.Argument(..., help="Process id of a rank.", min=1)) -> None:
+        """Print what the kernels of a live, hung job wait for."""
+        from .attach import attach as attach_to
+
+        raise typer.Exit(attach_to(pid))
+
+    return app
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""``triton-dist doctor``: one small function a question, each giving findings; asking and printing are apart."""

@@ -1,0 +1,82 @@
+"""What streams on CUDA ask of the driver; the driver itself is tested in ``tests/gpu``."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from triton_dist.errors import InvalidArgumentError
+from triton_dist.runtime.cuda import streams
+
+STREAM = SimpleNamespace(cuda_stream=42)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The driver's calls, noted instead of made."""
+    noted: list[tuple] = []
+    monkeypatch.setattr(streams.driver, "call", lambda *call: noted.append(call))
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: noted.append(("record_stream", tensor.data_ptr())))
+    return noted
+
+
+@pytest.fixture
+def machine():
+    return streams.CudaStreams(SimpleNamespace(device=torch.device("cuda", 0)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "sent"),
+    [(torch.int32, 7, 7), (torch.int32, -1, (1 << 32) - 1), (torch.int64, -1, (1 << 64) - 1), (torch.int64, 1 << 40, 1 << 40)],
+)
+def test_words_are_written_and_awaited_by_width(machine, calls, dtype, value, sent):
+    word = torch.zeros(4, dtype=dtype)[2]
+    bits = torch.iinfo(dtype).bits
+    machine.write_value(word, value, STREAM)
+    machine.wait_value(word, value, "ge", STREAM)
+    machine.wait_value(word, value, "eq", STREAM)
+    assert calls == [
+        (f"cuStreamWriteValue{bits}", 42, word.data_ptr(), sent, 0),
+        (f"cuStreamWaitValue{bits}", 42, word.data_ptr(), sent, 0),
+        (f"cuStreamWaitValue{bits}", 42, word.data_ptr(), sent, 1),
+    ]
+
+
+def test_other_comparisons_are_refused(machine, calls):
+    with pytest.raises(InvalidArgumentError, match="'lt'; wait in a kernel"):
+        machine.wait_value(torch.zeros(1, dtype=torch.int32), 1, "lt", STREAM)
+    assert not calls
+
+
+def test_contiguous_copies_go_to_the_copy_engine(machine, calls):
+    source, destination = torch.arange(12.0).reshape(3, 4), torch.zeros(3, 4)
+    machine.copy(destination[1:], source[1:], STREAM)
+    at, of = destination.data_ptr() + 16, source.data_ptr() + 16
+    assert calls == [("cuMemcpyAsync", at, of, 32, 42), ("record_stream", at), ("record_stream", of)]
+
+
+def test_nothing_is_copied_of_nothing(machine, calls):
+    machine.copy(torch.zeros(0), torch.zeros(0), STREAM)
+    assert [call[0] for call in calls] == ["record_stream"] * 2
+
+
+def test_other_copies_are_kernels_on_that_stream(machine, calls, monkeypatch):
+    entered = []
+
+    class Use:
+        def __init__(self, stream):
+            entered.append(stream)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            entered.append(None)
+
+    monkeypatch.setattr(torch.cuda, "stream", Use)
+    source, destination = torch.arange(12.0).reshape(3, 4), torch.zeros(3, 4)
+    machine.copy(destination[:, 1:3], source[:, 1:3], STREAM)
+    assert entered == [STREAM, None] and torch.equal(destination[:, 1:3], source[:, 1:3]) and destination[:, 0].sum() == 0
+    assert "cuMemcpyAsync" not in [call[0] for call in calls]

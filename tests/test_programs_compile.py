@@ -1,0 +1,41 @@
+"""Kernels that are meant for GPUs only in tests and tools, compiled for a GPU here, so that a mistake does not wait for one."""
+
+from __future__ import annotations
+
+import pytest
+import triton
+
+from tests.gpu import stream_program
+from tests.ops import test_stress
+from tests.primitives.compile_targets import source_of, target_of
+from triton_dist.ops.collectives import barrier
+from triton_dist.tools.doctor import measure
+
+KERNELS = {
+    "spin": (stream_program.spin_kernel, {"word": "*i32", "seen": "*i32", "most": "i32"}, {}),
+    "release": (stream_program.release_kernel, {"word": "*i32"}, {"VALUE": 105}),
+    "delay": (test_stress.delay_kernel, {"word": "*i32", "steps": "i32"}, {}),
+    "ping": (measure.ping_pong_kernel, {"flags": "*i32", "peer": "i32", "rounds": "i32"}, {"FIRST": True}),
+    "pong": (measure.ping_pong_kernel, {"flags": "*i32", "peer": "i32", "rounds": "i32"}, {"FIRST": False}),
+    "push": (measure.push_kernel, {"source": "*i32", "target": "*i32", "peer": "i32", "count": "i32"}, {"BLOCK": measure.BLOCK}),
+    "barrier": (
+        barrier.barrier_kernel,
+        {"arrived": "*i32", "epoch": "*i32", "world_ranks": "*i32", "index": "i32", "size": "i32"},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_compiles_for_hopper(name):
+    kernel, types, constants = KERNELS[name]
+    aligned = tuple(argument for argument, kind in types.items() if kind.startswith("*") or argument == "count")
+    compiled = triton.compile(source_of(kernel, types, constants, aligned), target=target_of(90))
+    ptx = compiled.asm["ptx"]
+    assert compiled.asm["cubin"]
+    if name == "spin":
+        assert "acquire" in ptx and "bra" in ptx  # the loop is still there
+    if name == "delay":
+        assert "atom" in ptx and "bra" in ptx
+    if name == "push":
+        assert ".v4.b32" in ptx  # 128 bits a thread at a time

@@ -1,0 +1,80 @@
+"""The fixture ``world``'s value: ``world(body, world_size, ...)`` runs a body on every rank, of whatever machine there is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import triton_dist
+from tests.worlds.pool import WorkerPool
+
+
+class World(Protocol):
+    """Takes what ``triton_dist.simulate`` takes; ``seed`` and ``schedule`` choose the order of things where that can be chosen.
+
+    timeout: seconds, where time can run out. Returns the results by rank; raises the first error.
+    """
+
+    def __call__(self, body: Callable[..., Any], world_size: int, **options: Any) -> list[Any]: ...
+
+
+def simulated_world(body: Callable[..., Any], world_size: int, *, timeout: float = 0, **options: Any) -> list[Any]:
+    """On simulated ranks."""
+    return triton_dist.simulate(body, world_size, **options)
+
+
+class GpuWorld:
+    """On GPUs: rank r on GPU r, or all ranks on the first one. Pools of workers are made when asked for and kept.
+
+    gpus: how many there are.
+    """
+
+    def __init__(self, gpus: int, shared: bool) -> None:
+        self._gpus = gpus
+        self._shared = shared
+        self._pools: dict[int, WorkerPool] = {}
+
+    def __call__(
+        self,
+        body: Callable[..., Any],
+        world_size: int,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        schedule: str = "random",
+        timeout: float = 120,
+    ) -> list[Any]:
+        if not self._shared and world_size > self._gpus:
+            pytest.skip(f"needs {world_size} GPUs")
+        return self.pool(world_size).run(body, args, kwargs, timeout)
+
+    def pool(self, world_size: int) -> WorkerPool:
+        """The workers of a world of this size."""
+        if world_size not in self._pools:
+            environment = {"CUDA_VISIBLE_DEVICES": _first_visible()} if self._shared else {}
+            self._pools[world_size] = WorkerPool(world_size, "tests.worlds.machines:Gpus", environment)
+        return self._pools[world_size]
+
+    def close(self) -> None:
+        """End all workers."""
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+
+def _first_visible() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+
+def meet() -> None:
+    """For bodies: every rank waits here, with its device idle, until all have come. By the host, with no primitive of the package."""
+    triton_dist.synchronize()
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    dist.all_reduce(torch.zeros(1))  # of host memory, so that gloo does it, also where ranks share a GPU
