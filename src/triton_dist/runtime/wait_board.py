@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import mmap
 import os
 import stat
@@ -152,7 +153,7 @@ class WaitBoard:
 
     @bound.setter
     def bound(self, seconds: float | None) -> None:
-        ticks = 0 if seconds is None else max(1, round(seconds * 1e9) >> layout.TICK_BITS)
+        ticks = 0 if seconds is None else math.ceil(seconds * 1e9 / (1 << layout.TICK_BITS))
         self._words[layout.BOUND // 4] = min(ticks, 0xFFFFFFFF)
 
     @property

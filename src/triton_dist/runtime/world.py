@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from ..errors import InvalidArgumentError, NotInitializedError
+from .wait_timeout import wait_timeout_or_default
 
 if TYPE_CHECKING:
     from .cuda.world import CudaWorld
-
-LONGEST_WAIT_TIMEOUT = 1e6
-"""Seconds; kernels count milliseconds in 32 bits."""
 
 
 class World(Protocol):
@@ -134,13 +131,16 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
 
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     wait_timeout: seconds after which a wait in a kernel gives up, and this rank's next call raises WaitTimeoutError; default
-    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it.
+    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it. In a world that is joined already, this is
+    all that ``initialize`` changes, for this rank and also for kernels that run.
     Raises NotInitializedError where there is no GPU, AddressInUseError, HeapFullError, UnreachablePeerError, InvalidArgumentError.
     """
     global _process_world
-    simulated = current_world() is not None
-    bound = wait_timeout_or_default(wait_timeout, simulated)
-    if simulated:
+    joined: object = current_world()
+    bound = wait_timeout_or_default(wait_timeout, ignore_environment=joined is not None)
+    if joined is not None:
+        if bound is not None and _process_world is not None and _process_world is joined:
+            _process_world.set_wait_timeout(bound)
         return
     from .cuda.world import DEFAULT_HEAP_SIZE, CudaWorld
 
@@ -153,15 +153,15 @@ def finalize() -> None:
     A world in which a wait timed out or a rank was lost is left as well; raises that error if no call has raised it before.
     """
     global _process_world
-    world = current_world()
-    if _process_world is not None and world is _process_world:
-        closing = _process_world
-        _process_world = None
-        failure = closing.close()
-        if failure is not None:
-            raise failure
-    else:
+    here: object = current_world()
+    closing = _process_world
+    if closing is None or closing is not here:
         require_world("finalize()").synchronize(why="finalize()")
+        return
+    _process_world = None
+    failure = closing.close()
+    if failure is not None:
+        raise failure
 
 
 def check() -> None:
@@ -172,27 +172,6 @@ def check() -> None:
     world = require_world("check()")
     if _process_world is not None and world is _process_world:
         _process_world.check()
-
-
-def wait_timeout_or_default(wait_timeout: float | None, ignore_environment: bool = False) -> float | None:
-    """Seconds that a wait may take: the argument, else TRITON_DIST_WAIT_TIMEOUT, else None for ever. Raises InvalidArgumentError."""
-    source: str = "wait_timeout"
-    value: Any = wait_timeout
-    if value is None:
-        text = "" if ignore_environment else os.environ.get("TRITON_DIST_WAIT_TIMEOUT", "")
-        if not text.strip():
-            return None
-        source = "TRITON_DIST_WAIT_TIMEOUT"
-        try:
-            value = float(text)
-        except ValueError:
-            raise InvalidArgumentError(f"{source}={text!r} is not a number of seconds") from None
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 < value <= LONGEST_WAIT_TIMEOUT:
-        raise InvalidArgumentError(
-            f"{source}={value!r} must be a number of seconds above 0, at most {LONGEST_WAIT_TIMEOUT:.0f}; leave it out to wait for ever"
-        )
-    return float(value)
 
 
 def heap_size_or_default(heap_size: int | None, default: int) -> int:

@@ -38,22 +38,21 @@ _AFTERWARDS = (
 
 
 class Watchdog:
-    """Watches over one rank's waits. Made and closed by its world.
+    """Watches over one rank's waits, without a bound until ``set_bound``. Made and closed by its world.
 
-    bound: seconds that a wait may take, None for ever. blocks: gives the symmetric tensors, to name words by.
+    blocks: gives the symmetric tensors, to name words by.
     """
 
-    def __init__(self, board: WaitBoard, peers: Sequence[Peer], bound: float | None, blocks: Callable[[], Sequence[BlockName]]) -> None:
+    def __init__(self, board: WaitBoard, peers: Sequence[Peer], blocks: Callable[[], Sequence[BlockName]]) -> None:
         self._board = board
         self._peers = list(peers)
-        self._bound = bound
+        self._bound: float | None = None
         self._blocks = blocks
         self._failure: TritonDistError | None = None
         self._told = False
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._board.bound = bound
 
     @property
     def bounded(self) -> bool:
@@ -70,9 +69,11 @@ class Watchdog:
         """Whether a call has raised the failure."""
         return self._told
 
-    def start(self) -> None:
-        """Begin to watch, if waits have a bound."""
-        if self._bound is not None:
+    def set_bound(self, seconds: float) -> None:
+        """Let no wait take longer, of kernels that run now or later, and begin to watch."""
+        self._bound = seconds
+        self._board.bound = seconds
+        if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="triton_dist watchdog", daemon=True)
             self._thread.start()
 
@@ -114,9 +115,8 @@ class Watchdog:
         if not self.bounded:
             try:
                 return act()
-            except RuntimeError:
-                self._explain_broken_connection()
-                raise
+            except RuntimeError as error:
+                raise self._broken(what, error) from error
         call = _CallInThread(act)
         deadline = time.monotonic() + max(_LONGEST_JOIN, self._bound or 0)
         given_up_since: float | None = None
@@ -131,16 +131,19 @@ class Watchdog:
                 self._give_up(f"{what}: not every rank has called it within {_LONGEST_JOIN:.0f} s")
         try:
             return call.result()
-        except RuntimeError:
-            self._explain_broken_connection()
-            raise
+        except RuntimeError as error:
+            raise self._broken(what, error) from error
 
     # ------------------------------------------------------------------ inside
 
-    def _explain_broken_connection(self) -> None:
-        """gloo says that a connection broke; who is at its end is what the user needs to know."""
-        time.sleep(_PERIOD)  # the process ends after its connections do
-        self.check()
+    def _broken(self, what: str, error: RuntimeError) -> TritonDistError:
+        """gloo says that a connection broke or that time is up; who is at its end is what the user needs to know."""
+        deadline = time.monotonic() + _PEER_PERIOD  # a process ends after its connections do
+        while time.monotonic() < deadline and self._failure is None:
+            self.look(peers=True)
+            time.sleep(_PERIOD)
+        self._told = self._failure is not None
+        return self._failure or PeerLostError(f"rank {self._board.rank}, {what}: the other ranks can't be reached: {error}")
 
     def _watch(self) -> None:
         next_look_at_peers = 0.0

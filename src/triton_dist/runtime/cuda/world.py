@@ -75,8 +75,9 @@ class CudaWorld:
         self.together("making the wait board", lambda: self._make_board(wait_timeout))
         self._write_context_page()
         watched = peers.meet(self.rank, self.gather(peers.introduction(self._board)))
-        self._watchdog = Watchdog(self._board, watched, wait_timeout, self._board.blocks)
-        self._watchdog.start()
+        self._watchdog = Watchdog(self._board, watched, self._board.blocks)
+        if wait_timeout is not None:
+            self._watchdog.set_bound(wait_timeout)
 
     # ------------------------------------------------------------------ agreement
 
@@ -165,6 +166,11 @@ class CudaWorld:
         else:
             stream.synchronize()
         self.raise_failure()
+
+    def set_wait_timeout(self, seconds: float) -> None:
+        """Bound this rank's waits from now on, those of running kernels too."""
+        if self._watchdog is not None:
+            self._watchdog.set_bound(seconds)
 
     def raise_failure(self) -> None:
         """Raise WaitTimeoutError or PeerLostError if this world has failed; cheap, for every call to make."""
