@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.runtime.waiting_kernels import KERNEL, write_record
 
+from tests.runtime.waiting_kernels import KERNEL, write_record
 from triton_dist.errors import NoWaitBoardError
 from triton_dist.runtime import processes, wait_board
 from triton_dist.runtime import wait_layout as layout

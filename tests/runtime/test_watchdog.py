@@ -9,8 +9,8 @@ import threading
 import time
 
 import pytest
-from tests.runtime.waiting_kernels import PTX, WaitingKernels, address_of, time_out, write_record
 
+from tests.runtime.waiting_kernels import PTX, WaitingKernels, address_of, time_out, write_record
 from triton_dist.errors import PeerLostError, WaitTimeoutError
 from triton_dist.runtime import peers, processes
 from triton_dist.runtime import wait_layout as layout

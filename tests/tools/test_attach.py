@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.runtime.waiting_kernels import PTX, WaitingKernels, address_of
 
+from tests.runtime.waiting_kernels import PTX, WaitingKernels, address_of
 from triton_dist.errors import NoWaitBoardError
 from triton_dist.runtime import processes, wait_board
 from triton_dist.runtime import wait_layout as layout
@@ -28,8 +28,8 @@ sys.stdin.readline()
 
 LAUNCHER = """
 import subprocess, sys
-ranks = [subprocess.Popen([sys.executable, '-c', sys.argv[1], str(rank), *sys.argv[2:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-         for rank in (1, 0)]
+pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
+ranks = [subprocess.Popen([sys.executable, '-c', sys.argv[1], str(rank), *sys.argv[2:]], **pipes) for rank in (1, 0)]
 for rank in ranks:
     rank.stdout.readline()
 print('made', flush=True)
@@ -106,7 +106,8 @@ def test_nothing_waits(board, capsys, monkeypatch):
     assert f"rank 0 (process {os.getpid()}): no kernel waits, or the GPU did not answer" in capsys.readouterr().out
 
 
-def test_waits_that_were_given_up(board, capsys):
+def test_waits_that_were_given_up(board, capsys, monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_ANSWER", 0.2)
     board.abort = layout.TIMED_OUT
     assert attach(os.getpid()) == 0
     assert "have timed out" in capsys.readouterr().out
@@ -122,7 +123,7 @@ def test_the_request_of_another_who_came_later_stays(board, monkeypatch):
         return answers
 
     monkeypatch.setattr(module, "_collect", collect)
-    assert len(waits_of([board])[0]) == 1
+    assert len(waits_of([board], 2)[0]) == 1
     kernels.stop()
     assert board.request == 4711
 

@@ -35,7 +35,7 @@ def attach(pid: int) -> int:
     except NoWaitBoardError as error:
         print(f"triton-dist attach: {error}")
         return 1
-    waits = waits_of(boards)
+    waits = waits_of(boards, LONGEST_ANSWER)
     _print(boards, waits)
     return 0
 
@@ -62,7 +62,7 @@ def boards_of(pid: int, directory: Path | None = None) -> list[WaitBoard]:
     return sorted(boards, key=lambda board: board.rank)
 
 
-def waits_of(boards: Sequence[WaitBoard], longest: float = LONGEST_ANSWER) -> dict[int, list[Wait]]:
+def waits_of(boards: Sequence[WaitBoard], longest: float) -> dict[int, list[Wait]]:
     """Ask the kernels of all boards at once, wait up to ``longest`` seconds for answers; the waits by the board's place."""
     number = time.time_ns() >> 10 & 0x7FFFFFFF or 1
     for board in boards:
@@ -132,7 +132,7 @@ def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a pipe has no width, and lines should keep their paths whole
+        console = Console(width=10_000)  # a pipe has no width; the table takes what it needs, and nothing is wrapped
     table = Table(*titles)
     for row in rows:
         table.add_row(*row)
