@@ -392,6 +392,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.rank_of:
         globals()[arguments.rank_of]()
+        torch.distributed.destroy_process_group()  # torch may abort a process that ends with threads of gloo
         return 0
     wrong = 0
     for name in arguments.parts or PARTS:

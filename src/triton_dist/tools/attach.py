@@ -126,6 +126,7 @@ def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     try:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
     except ImportError:
         for row in rows:
             print("; ".join(f"{title}: {value}" for title, value in zip(titles, row, strict=True)))
@@ -135,5 +136,5 @@ def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         console = Console(width=10_000)  # a pipe has no width; the table takes what it needs, and nothing is wrapped
     table = Table(*titles)
     for row in rows:
-        table.add_row(*row)
-    console.print(table, markup=False)
+        table.add_row(*map(Text, row))  # as text: brackets in it are no markup
+    console.print(table)

@@ -26,6 +26,9 @@ _PEER_PERIOD = 0.5
 _REPORT_TIME = 0.2
 """Seconds that kernels get to write their records when a peer is lost; they look at the board every few milliseconds."""
 
+_ENDING_TIME = 2.0
+"""Seconds from a broken connection until the process at its end counts as running: a process ends after its connections do."""
+
 _LONGEST_JOIN = 300.0
 """Seconds that a call in which all ranks take part waits for the others, if nothing says earlier that one won't come."""
 
@@ -138,12 +141,16 @@ class Watchdog:
 
     def _broken(self, what: str, error: RuntimeError) -> TritonDistError:
         """gloo says that a connection broke or that time is up; who is at its end is what the user needs to know."""
-        deadline = time.monotonic() + _PEER_PERIOD  # a process ends after its connections do
+        deadline = time.monotonic() + _ENDING_TIME
         while time.monotonic() < deadline and self._failure is None:
             self.look(peers=True)
             time.sleep(_PERIOD)
-        self._told = self._failure is not None
-        return self._failure or PeerLostError(f"rank {self._board.rank}, {what}: the other ranks can't be reached: {error}")
+        with self._lock:
+            if self._failure is None:
+                self._board.abort = layout.PEER_LOST
+                self._fail(PeerLostError(f"rank {self._board.rank}, {what}: the other ranks can't be reached: {error}\n{_AFTERWARDS}"))
+        self._told = True
+        return type(self._failure)(*self._failure.args)  # type: ignore[union-attr]
 
     def _watch(self) -> None:
         next_look_at_peers = 0.0
