@@ -44,9 +44,11 @@ class Gpu:
         size = bits // 8
         self.words[index * size : (index + 1) * size] = (value & ((1 << bits) - 1)).to_bytes(size, "little")
 
-    def wait(self, expected, *, bits=32, cmp="eq", count=1, lane=0, lanes=0xFFFFFFFF, most=100_000):
+    def wait(self, expected, *, bits=32, cmp="eq", count=1, lane=0, lanes=0xFFFFFFFF, gives_word=False, most=100_000):
         single = count == 1
-        text = wait_assembly(bits=bits, single=single, semantic="acquire", scope="sys", cmp=cmp, kernel=KERNEL, after="")
+        text = wait_assembly(
+            bits=bits, single=single, semantic="acquire", scope="sys", cmp=cmp, kernel=KERNEL, after="", gives_word=gives_word
+        )
         names = ["$1", "$2"] if single else ["$1", "$2", "$3"]
         for name in names:
             text = text.replace(name, f"%operand{name[1:]}")
@@ -129,6 +131,15 @@ def test_past_the_bound_it_writes_a_record_and_falls_through(gpu, bits, seen, ex
     stamp, abort = gpu.memory.stores[-2:]
     assert (stamp - BOARD - layout.RECORDS) % layout.RECORD_BYTES == layout.RECORD_STAMP
     assert abort == BOARD + layout.ABORT, "whoever sees the abort word finds the record"
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_thread_that_waits_for_itself_gets_the_word(gpu, bits):
+    gpu.set_word(0, 9, bits)
+    assert gpu.wait(7, bits=bits, cmp="ge", gives_word=True)["%result"] == 9
+    gpu.board.bound = 0.1
+    assert gpu.wait(10, bits=bits, cmp="ge", gives_word=True)["%result"] == 9
+    assert gpu.board.abort == layout.TIMED_OUT
 
 
 def test_records_go_round_the_ring(gpu):

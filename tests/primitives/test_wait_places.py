@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 import triton_dist.language as dl
+from triton_dist.language.extra import libshmem_device
 from triton_dist.runtime import wait_places
 from triton_dist.runtime.wait_layout import MARKER
 from triton_dist.runtime.wait_places import Frame, Place, find_places, places_in, texts_in_cache, texts_in_process
@@ -37,6 +38,7 @@ def all_kinds_kernel(words, out, n):
     dl.wait_eq(words, n, "sys", "acquire")  # eq
     dl.wait_ge(words, 1, "sys", "acquire")  # ge
     dl.wait_ge(words, 1, "sys", "acquire")  # ge again
+    libshmem_device.signal_wait_until(words, libshmem_device.NVSHMEM_CMP_GE, 3)  # shmem
     for i in range(n):
         dl.wait_lt(words + i, 1, "gpu", "acquire")  # loop
     wait_for_one(words)  # function
@@ -99,6 +101,7 @@ def test_every_kind_of_wait_has_its_line(compiled, arch):
             (line_of("eq"),),
             (line_of("ge"),),
             (line_of("ge again"),),
+            (line_of("shmem"),),
             (line_of("loop"),),
             (line_of("function"), one),
             (line_of("function in function"), line_of("in wait_further_on"), one),

@@ -56,6 +56,24 @@ def wait(semantic: Any, call: Call) -> tl.tensor:
     return inline_asm(semantic, text, constraints, operands, tl.int32, pure=False)
 
 
+def poll(semantic: Any, generator: Any, ptr: tl.tensor, value: tl.tensor, cmp: str) -> tl.tensor:
+    """One thread's wait for one word, acquire at system scope, with no barrier after it; gives the word that it saw."""
+    bits = value.dtype.primitive_bitwidth
+    text = wait_assembly(
+        bits=bits,
+        single=True,
+        semantic="acquire",
+        scope="sys",
+        cmp=cmp,
+        kernel=kernel_hash(generator, semantic.builder.options),
+        after=_after_acquire(semantic, "acquire"),
+        gives_word=True,
+    )
+    register = _register(bits)
+    seen = inline_asm(semantic, text, f"={register},l,{register}", [ptr, as_carrier(semantic, value)], carrier_type(bits), pure=False)
+    return from_carrier(semantic, seen, value.dtype)
+
+
 def rank(semantic: Any, call: Call) -> tl.tensor:
     """The context page's word; it never changes, so the load may be merged and moved."""
     return _context_word(semantic, context_layout.RANK)

@@ -99,7 +99,7 @@ _ONE_WORD = (
     + _LOOK
     + _ELECT
     + _RECORD
-    + "DONE${{:uid}}:\n{after}\nmov.u32 $0, 0;\n}}"
+    + "DONE${{:uid}}:\n{after}\n{result}\n}}"
 )
 
 _MANY_WORDS = (
@@ -133,10 +133,13 @@ mov.u32 $0, 0;
 )
 
 
-def wait_assembly(*, bits: int, single: bool, semantic: str, scope: str, cmp: str, kernel: int, after: str) -> str:
+def wait_assembly(
+    *, bits: int, single: bool, semantic: str, scope: str, cmp: str, kernel: int, after: str, gives_word: bool = False
+) -> str:
     """The text of one wait. Operands: the pointer, the number of words unless ``single``, the value of ``bits`` bits.
 
     kernel: the number of the kernel (``kernel_hash``). after: instructions that follow the last word's acquire.
+    gives_word: give the word that was seen, of a ``single`` one, instead of 0.
     """
     value = 2 if single else 3
     upper = (
@@ -153,6 +156,7 @@ def wait_assembly(*, bits: int, single: bool, semantic: str, scope: str, cmp: st
         address="$1" if single else "%address",
         seen=f"{'DONE' if single else 'SEEN'}${{:uid}}",
         after=after,
+        result=f"mov.b{bits} $0, %seen;" if gives_word else "mov.u32 $0, 0;",
         marker=f"{board.MARKER} {kernel:016x}",
         hash=kernel,
         kind=bits | board.COMPARISONS.index(cmp) << 8,

@@ -145,12 +145,13 @@ class Watchdog:
         while time.monotonic() < deadline and self._failure is None:
             self.look(peers=True)
             time.sleep(_PERIOD)
+        failure = PeerLostError(f"rank {self._board.rank}, {what}: the other ranks can't be reached: {error}\n{_AFTERWARDS}")
         with self._lock:
             if self._failure is None:
                 self._board.abort = layout.PEER_LOST
-                self._fail(PeerLostError(f"rank {self._board.rank}, {what}: the other ranks can't be reached: {error}\n{_AFTERWARDS}"))
+                self._fail(failure)
         self._told = True
-        return type(self._failure)(*self._failure.args)  # type: ignore[union-attr]
+        return self._failure or failure
 
     def _watch(self) -> None:
         next_look_at_peers = 0.0
