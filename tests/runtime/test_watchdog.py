@@ -119,6 +119,14 @@ def test_words_and_kernels_that_are_not_known(board, watch):
     assert "the word at 0x7f0000000000, outside the symmetric heap" in text
 
 
+def test_a_list_of_tensors_that_cannot_be_read_hides_nothing(board, watch, capfd):
+    board._memory[layout.BLOCKS + 8 : layout.BLOCKS + 9] = b"?"
+    time_out(board, address=address_of(1, 4096))
+    with pytest.raises(WaitTimeoutError, match="in the heap of rank 1, in no tensor == 1; it is 0"):
+        watch(2).check()
+    assert "without names, since JSONDecodeError" in capfd.readouterr().err
+
+
 def test_all_is_well_without_a_failure(board, watch):
     watchdog = watch(1)
     watchdog.check()

@@ -191,7 +191,12 @@ class Watchdog:
         return PeerLostError(f"rank {self._board.rank}: {who}, so nothing of it can be waited for{_listed(waits)}\n{_AFTERWARDS}")
 
     def _describe(self, records: list[Record]) -> list[Wait]:
-        return describe(self._board.rank, records, self._blocks(), texts_in_process(), self._board.cache_directory)
+        try:
+            return describe(self._board.rank, records, self._blocks(), texts_in_process(), self._board.cache_directory)
+        except Exception as error:
+            # Names are a help; a file or a list that can't be read must not hide that a wait timed out.
+            print(f"triton_dist: waits are shown without names, since {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            return describe(self._board.rank, records, (), ())
 
 
 class _CallInThread:
