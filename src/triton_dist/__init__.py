@@ -18,6 +18,7 @@ _HOMES = {
     "simulate": "triton_dist.sim.simulate",
     "initialize": "triton_dist.runtime.world",
     "finalize": "triton_dist.runtime.world",
+    "check": "triton_dist.runtime.world",
     "rank": "triton_dist.runtime.world",
     "world_size": "triton_dist.runtime.world",
     "local_rank": "triton_dist.runtime.world",
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from .jit_function import jit
     from .runtime.streams import Event, Stream, copy_async, current_stream, device, stream, synchronize, wait_value, write_value
     from .runtime.symmetric import is_symmetric, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
-    from .runtime.world import finalize, initialize, local_rank, num_nodes, rank, world_size
+    from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.simulate import simulate
 
 

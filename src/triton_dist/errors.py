@@ -71,6 +71,18 @@ class CaptureError(TritonDistError, RuntimeError):
     """Something that a CUDA graph can't record was asked for while a stream is captured."""
 
 
+class WaitTimeoutError(TritonDistError, TimeoutError):
+    """A wait in a kernel, or for the other ranks' hosts, took longer than ``wait_timeout``; the text says who waited for what."""
+
+
+class PeerLostError(TritonDistError, ConnectionError):
+    """The process of another rank has ended without leaving the world, so that waiting for it is in vain."""
+
+
+class NoWaitBoardError(TritonDistError, LookupError):
+    """There is nothing that says what the kernels of a process wait for; the text says why."""
+
+
 class CollectiveMismatchError(TritonDistError, RuntimeError):
     """Ranks of a process group called different collectives at the same point, or the same one with other shapes."""
 

@@ -129,7 +129,7 @@ CASES = {
     "wait wide value": ("wait", "waitValue", "int64", "an integer that fits the word, int32"),
     "wait wide constant": ("wait", "waitValue", "4294967296", "an integer that fits the word, int32"),
     "wait tensor value": ("wait", "waitValue", "16", "an integer that fits the word, int32"),
-    "wait ge scope": ("wait", "scope", "'device'", "'cta', 'gpu', 'sys'"),
+    "wait ge scope": ("wait_ge", "scope", "'device'", "'cta', 'gpu', 'sys'"),
     "consume token": ("consume_token", "token", "fp32", "the token that a wait returned"),
     "symm_at float rank": ("symm_at", "rank", "fp32", "an integer"),
     "symm_at float constant": ("symm_at", "rank", "1.0", "an integer"),

@@ -16,52 +16,14 @@ import triton.language as tl
 
 from triton_dist.primitives import common
 from triton_dist.primitives.call import Call, Lowering, as_carrier, carrier_type, constant, from_carrier, inline_asm
+from triton_dist.primitives.cuda_wait import wait_assembly
+from triton_dist.primitives.kernel_hash import kernel_hash
 from triton_dist.runtime import context_layout
 
 _FIRST_WITH_TMA = 90
 _FIRST_WITH_PARTITIONS = 100
 _ACQUIRES = ("acquire", "acq_rel")
 _RELEASES = ("release", "acq_rel")
-
-_AGAIN = {
-    "eq": "setp.ne.b{bits} %again, %seen, ${value};",
-    "ne": "setp.eq.b{bits} %again, %seen, ${value};",
-    "gt": "sub.s{bits} %seen, %seen, ${value}; setp.le.s{bits} %again, %seen, 0;",
-    "ge": "sub.s{bits} %seen, %seen, ${value}; setp.lt.s{bits} %again, %seen, 0;",
-    "lt": "sub.s{bits} %seen, %seen, ${value}; setp.ge.s{bits} %again, %seen, 0;",
-    "le": "sub.s{bits} %seen, %seen, ${value}; setp.gt.s{bits} %again, %seen, 0;",
-}
-"""Sets %again while the compare does not hold. Ordered compares look at the sign of the difference, which survives wrap-around."""
-
-_ONE_WORD = """{{
-.reg .pred %again; .reg .b{bits} %seen;
-POLL${{:uid}}:
-ld.{semantic}.{scope}.global.b{bits} %seen, [$1];
-{again}
-@%again bra POLL${{:uid}};
-{after}
-mov.u32 $0, 0;
-}}"""
-
-_MANY_WORDS = """{{
-.reg .pred %again; .reg .pred %done; .reg .b{bits} %seen; .reg .b32 %index; .reg .b64 %address;
-mov.u32 %index, %laneid;
-mad.wide.u32 %address, %index, {bytes}, $1;
-NEXT${{:uid}}:
-setp.ge.s32 %done, %index, $2;
-@%done bra DONE${{:uid}};
-POLL${{:uid}}:
-ld.{semantic}.{scope}.global.b{bits} %seen, [%address];
-{again}
-@%again bra POLL${{:uid}};
-add.s32 %index, %index, 32;
-add.s64 %address, %address, {stride};
-bra NEXT${{:uid}};
-DONE${{:uid}}:
-bar.warp.sync 0xffffffff;
-{after}
-mov.u32 $0, 0;
-}}"""
 
 
 def capability(semantic: Any) -> int:
@@ -73,6 +35,7 @@ def wait(semantic: Any, call: Call) -> tl.tensor:
     """Every thread of the block polls; with several words each warp shares them out over its lanes, in strides of 32.
 
     The proxy fence stands after the words of the whole warp were seen, so that whichever thread issues a TMA load has it.
+    What a thread does that polls in vain is in ``cuda_wait.py``.
     """
     value = call["waitValue"]
     bits = value.dtype.primitive_bitwidth
@@ -80,17 +43,35 @@ def wait(semantic: Any, call: Call) -> tl.tensor:
     operands = [call["barrierPtrs"], as_carrier(semantic, value)]
     if not single:
         operands.insert(1, call["numBarriers"])
-    text = (_ONE_WORD if single else _MANY_WORDS).format(
+    text = wait_assembly(
         bits=bits,
-        bytes=bits // 8,
-        stride=32 * bits // 8,
+        single=single,
         semantic=call.choice("semantic"),
         scope=call.choice("scope"),
-        again=_AGAIN[call.choice("cmp")].format(bits=bits, value=len(operands)),
+        cmp=call.choice("cmp"),
+        kernel=kernel_hash(call.generator, semantic.builder.options),
         after=_after_acquire(semantic, call.choice("semantic")),
     )
     constraints = ",".join(["=r", "l", *([] if single else ["r"]), _register(bits)])
     return inline_asm(semantic, text, constraints, operands, tl.int32, pure=False)
+
+
+def poll(semantic: Any, generator: Any, ptr: tl.tensor, value: tl.tensor, cmp: str) -> tl.tensor:
+    """One thread's wait for one word, acquire at system scope, with no barrier after it; gives the word that it saw."""
+    bits = value.dtype.primitive_bitwidth
+    text = wait_assembly(
+        bits=bits,
+        single=True,
+        semantic="acquire",
+        scope="sys",
+        cmp=cmp,
+        kernel=kernel_hash(generator, semantic.builder.options),
+        after=_after_acquire(semantic, "acquire"),
+        gives_word=True,
+    )
+    register = _register(bits)
+    seen = inline_asm(semantic, text, f"={register},l,{register}", [ptr, as_carrier(semantic, value)], carrier_type(bits), pure=False)
+    return from_carrier(semantic, seen, value.dtype)
 
 
 def rank(semantic: Any, call: Call) -> tl.tensor:

@@ -6,6 +6,9 @@ triton_dist.primitives.stamp`` rewrites the literals. Who calls each of them and
 
 Parameter names are those of Triton-distributed, hence the mixed style. Defaults that are not numbers are named constexpr objects: Triton
 3.6 takes no bare strings there, and no version takes a call.
+
+Each kind of wait emits by itself and none calls another: of a wait that was inlined and then copied by the compiler, Triton 3.9's
+PTX names only the innermost two lines for sure, and the second has to be the user's.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from triton_dist.primitives import lowering
+from triton_dist.primitives import compare, lowering
 
 _NOT_GIVEN = tl.constexpr(None)
 _EQUAL = tl.constexpr("eq")
@@ -25,13 +28,13 @@ _INTER_NODE = tl.constexpr("inter_node")
 @triton.jit
 def rank(axis: tl.constexpr = -1):
     """Rank of this process in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("rank", axis=axis, function="rank", stamp="c8b29e9043fd41e9")
+    return lowering.emit("rank", axis=axis, function="rank", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def num_ranks(axis: tl.constexpr = -1):
     """Number of ranks in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="c8b29e9043fd41e9")
+    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
@@ -42,7 +45,7 @@ def symm_at(ptr, rank):
     process's own heap; ``rank`` may be a tensor too, and the two are broadcast. Unchecked on a GPU; on the simulator a
     pointer outside the heap is a NotSymmetricError and a rank with no direct pointer an UnreachablePeerError.
     """
-    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="c8b29e9043fd41e9")
+    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
@@ -74,7 +77,7 @@ def wait(
         sem=sem,
         cmp=cmp,
         function="wait",
-        stamp="c8b29e9043fd41e9",
+        stamp="6b53f7ad0bcb70a1",
     )
 
 
@@ -83,7 +86,18 @@ def wait_eq(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
     """``wait`` until each word equals ``waitValue``."""
-    return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "eq", sem)
+    return lowering.emit(
+        "wait",
+        barrierPtrs,
+        numBarriers,
+        waitValue,
+        scope=scope,
+        semantic=semantic,
+        sem=sem,
+        cmp="eq",
+        function="wait_eq",
+        stamp="6b53f7ad0bcb70a1",
+    )
 
 
 @triton.jit
@@ -91,7 +105,18 @@ def wait_ne(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
     """``wait`` until each word differs from ``waitValue``."""
-    return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "ne", sem)
+    return lowering.emit(
+        "wait",
+        barrierPtrs,
+        numBarriers,
+        waitValue,
+        scope=scope,
+        semantic=semantic,
+        sem=sem,
+        cmp="ne",
+        function="wait_ne",
+        stamp="6b53f7ad0bcb70a1",
+    )
 
 
 @triton.jit
@@ -99,7 +124,18 @@ def wait_gt(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
     """``wait`` until each word is past ``waitValue`` (signed, wrap-safe)."""
-    return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "gt", sem)
+    return lowering.emit(
+        "wait",
+        barrierPtrs,
+        numBarriers,
+        waitValue,
+        scope=scope,
+        semantic=semantic,
+        sem=sem,
+        cmp="gt",
+        function="wait_gt",
+        stamp="6b53f7ad0bcb70a1",
+    )
 
 
 @triton.jit
@@ -107,7 +143,18 @@ def wait_ge(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
     """``wait`` until each word has reached ``waitValue`` (signed, wrap-safe)."""
-    return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "ge", sem)
+    return lowering.emit(
+        "wait",
+        barrierPtrs,
+        numBarriers,
+        waitValue,
+        scope=scope,
+        semantic=semantic,
+        sem=sem,
+        cmp="ge",
+        function="wait_ge",
+        stamp="6b53f7ad0bcb70a1",
+    )
 
 
 @triton.jit
@@ -115,7 +162,18 @@ def wait_lt(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
     """``wait`` until each word is below ``waitValue`` (signed, wrap-safe)."""
-    return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "lt", sem)
+    return lowering.emit(
+        "wait",
+        barrierPtrs,
+        numBarriers,
+        waitValue,
+        scope=scope,
+        semantic=semantic,
+        sem=sem,
+        cmp="lt",
+        function="wait_lt",
+        stamp="6b53f7ad0bcb70a1",
+    )
 
 
 @triton.jit
@@ -123,7 +181,18 @@ def wait_le(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
     """``wait`` until each word is at most ``waitValue`` (signed, wrap-safe)."""
-    return wait(barrierPtrs, numBarriers, scope, semantic, waitValue, "le", sem)
+    return lowering.emit(
+        "wait",
+        barrierPtrs,
+        numBarriers,
+        waitValue,
+        scope=scope,
+        semantic=semantic,
+        sem=sem,
+        cmp="le",
+        function="wait_le",
+        stamp="6b53f7ad0bcb70a1",
+    )
 
 
 @triton.jit
@@ -133,7 +202,7 @@ def consume_token(value, token):
     Takes a pointer, a tensor, a scalar; a block pointer or a descriptor is returned as it is, since the wait's block
     barrier already orders what is loaded through it.
     """
-    return lowering.emit("consume_token", value, token, function="consume_token", stamp="c8b29e9043fd41e9")
+    return lowering.emit("consume_token", value, token, function="consume_token", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
@@ -144,19 +213,19 @@ def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.cons
     to whoever acquires the word. Words are 32 or 64 bits. ``comm_scope``: "gpu" writes the local word, whatever
     ``rank`` is, for waiters on this GPU; "intra_node" and "inter_node" write rank's word at system scope.
     """
-    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="c8b29e9043fd41e9")
+    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def ld(ptr, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Loads one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "acquire"."""
-    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="c8b29e9043fd41e9")
+    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def st(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Stores one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "release"."""
-    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="c8b29e9043fd41e9")
+    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
@@ -165,7 +234,7 @@ def atomic_add(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _N
 
     ``semantic`` (or ``sem``) is "relaxed", the default, "acquire", "release" or "acq_rel".
     """
-    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="c8b29e9043fd41e9")
+    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
@@ -183,8 +252,23 @@ def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: t
         semantic=semantic,
         sem=sem,
         function="atomic_cas",
-        stamp="c8b29e9043fd41e9",
+        stamp="6b53f7ad0bcb70a1",
     )
+
+
+@triton.jit
+def poll(ptr, value, CMP: tl.constexpr):
+    """One thread's wait until the word at ``ptr`` compares to ``value``, acquire at system scope; returns the word that it saw.
+
+    ``value`` has the word's type. On NVIDIA GPUs it ends as a ``wait`` ends that takes too long. Orders the calling thread only.
+    """
+    if lowering.polls_in_assembly():
+        seen = lowering.emit_poll(ptr, value, CMP, stamp="6b53f7ad0bcb70a1")
+    else:
+        seen = ld(ptr, "sys", "acquire")
+        while not compare.holds(seen, value, CMP):
+            seen = ld(ptr, "sys", "acquire")
+    return seen
 
 
 @triton.jit
@@ -193,31 +277,31 @@ def tid(axis: tl.constexpr = 0):
 
     Not for warp-specialised loops: Triton hands the value on to other warps as if it were the same for all.
     """
-    return lowering.emit("tid", axis=axis, function="tid", stamp="c8b29e9043fd41e9")
+    return lowering.emit("tid", axis=axis, function="tid", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def __syncthreads():
     """Barrier of the block's threads; it orders their accesses to global and shared memory among themselves."""
-    lowering.emit("syncthreads", function="__syncthreads", stamp="c8b29e9043fd41e9")
+    lowering.emit("syncthreads", function="__syncthreads", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def fence_cta():
     """Orders the calling thread's memory accesses before it with those after it, as the block's threads see them."""
-    lowering.emit("fence", scope="cta", function="fence_cta", stamp="c8b29e9043fd41e9")
+    lowering.emit("fence", scope="cta", function="fence_cta", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def fence_gpu():
     """Orders the calling thread's memory accesses before it with those after it, as this GPU's threads see them."""
-    lowering.emit("fence", scope="gpu", function="fence_gpu", stamp="c8b29e9043fd41e9")
+    lowering.emit("fence", scope="gpu", function="fence_gpu", stamp="6b53f7ad0bcb70a1")
 
 
 @triton.jit
 def fence_sys():
     """Orders the calling thread's memory accesses before it with those after it, as every GPU and the host see them."""
-    lowering.emit("fence", scope="sys", function="fence_sys", stamp="c8b29e9043fd41e9")
+    lowering.emit("fence", scope="sys", function="fence_sys", stamp="6b53f7ad0bcb70a1")
 
 
 # Builtins, not jit functions: Triton 3.6 makes a run-time value of what a jit function returns. They need no stamp, since

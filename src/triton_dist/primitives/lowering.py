@@ -59,6 +59,18 @@ def emit(name, *operands, function=None, stamp=None, sem=None, _semantic=None, _
 
 
 @tl.core.builtin
+def polls_in_assembly(_semantic=None):
+    """Whether ``emit_poll`` is there for the target, constexpr."""
+    return tl.constexpr(target_of(_semantic.builder.options) == "cuda")
+
+
+@tl.core.builtin
+def emit_poll(ptr, value, cmp, stamp=None, _semantic=None, _generator=None):
+    """Emits one thread's wait for one word; ``value`` has the word's type. ``stamp`` as for ``emit``."""
+    return cuda.poll(_semantic, _generator, ptr, value, arguments.unwrap(cmp))
+
+
+@tl.core.builtin
 def num_warps(_semantic=None):
     """Warps of the block, constexpr."""
     return tl.constexpr(_semantic.builder.options.num_warps)

@@ -13,7 +13,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from triton_dist.runtime import address_map, context_layout
+from triton_dist.runtime import address_map, context_layout, wait_layout
 
 _DIRECTORY = Path(__file__).parent
 LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
@@ -30,8 +30,10 @@ LOWERING_FILES = tuple(
         "common.py",
         "compare.py",
         "cuda.py",
+        "cuda_wait.py",
         "hip.py",
         "hip_functions.py",
+        "kernel_hash.py",
         "lowering.py",
         "sim.py",
         "table.py",
@@ -41,14 +43,14 @@ LOWERING_FILES = tuple(
 
 
 def compute_stamp() -> str:
-    """Hash of the lowerings' text and of the numbers of the address map and the context page that they put into kernels."""
+    """Hash of the lowerings' text and of the constants of address map, context page and wait board that they put into kernels."""
     digest = hashlib.sha256()
     for path in LOWERING_FILES:
         digest.update(path.read_text(encoding="utf-8").encode())
     digest.update(LITERAL.sub(r"\1\3", STAMPED_FILE.read_text(encoding="utf-8")).encode())
-    for module in (address_map, context_layout):
-        numbers = {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, int)}
-        digest.update(repr(sorted(numbers.items())).encode())
+    for module in (address_map, context_layout, wait_layout):
+        constants = {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, (int, str, tuple))}
+        digest.update(repr(sorted(constants.items())).encode())
     return digest.hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """The words of the context page: what a kernel can read about its process at one constant address.
 
 The page lies in slot 0 of the address map, at ``CONTEXT``, in every process. The host writes it when the world is made and
-kernels only read it, except for the debug record. Offsets are in bytes; they are part of every compiled kernel, so a word
+kernels only read it, except for one counter. Offsets are in bytes; they are part of every compiled kernel, so a word
 never moves: new words go at the end of their group, and a change here changes the stamp of the lowerings.
 """
 
@@ -27,14 +27,11 @@ PEER_MASK = 0x10
 NVSHMEM_DELTA = 0x20
 """int64: distance in bytes from our heap to the address under which NVSHMEM registered it; 0 when it is not used."""
 
-WAIT_BOUND = 0x28
-"""uint64: failed polls after which a wait gives up and writes the debug record; 0 means never."""
+WAIT_BOARD = 0x28
+"""uint64: address, for this GPU, of the wait board in host memory; 0 when there is none. Its layout is in ``wait_layout.py``."""
 
-ABORT = 0x30
-"""int32: non-zero makes every bounded wait fall through."""
-
-DEBUG_RECORD = 0x100
-"""Start of the record that the first wait past its bound fills: who waited, where, for what, and what it saw."""
+RECORD_COUNTER = 0x100
+"""uint32 that kernels add to: the next slot of the wait board's ring of records. In a line of its own, away from the constant words."""
 
 TEAM_TABLE = 0x400
 """Start of the table of teams, one record a team: start, stride, size, this process's rank in it (int32 each)."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from ..errors import InvalidArgumentError, NotInitializedError
+from .wait_timeout import wait_timeout_or_default
+
+if TYPE_CHECKING:
+    from .cuda.world import CudaWorld
 
 
 class World(Protocol):
@@ -42,18 +46,23 @@ class World(Protocol):
     def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
 
 
-_process_world: World | None = None
+_process_world: CudaWorld | None = None
 """The world that ``initialize`` made in this process."""
 
 
 def require_world(what: str) -> World:
-    """The world here. Raises NotInitializedError, naming ``what`` was called, if there is none."""
+    """The world here. Raises NotInitializedError, naming ``what`` was called, if there is none.
+
+    Raises WaitTimeoutError or PeerLostError if the world has failed, so that every function of this package does.
+    """
     world = current_world()
     if world is None:
         raise NotInitializedError(
             f"{what} needs a world of ranks: call it in a function that triton_dist.simulate(fn, world_size=...) runs, "
             "or call triton_dist.initialize() first in a script that torchrun starts on GPUs"
         )
+    if _process_world is not None and world is _process_world:
+        _process_world.raise_failure()
     return world
 
 
@@ -114,31 +123,55 @@ def is_initialized() -> bool:
     return current_world() is not None
 
 
-def initialize(heap_size: int | None = None) -> None:
+def initialize(heap_size: int | None = None, wait_timeout: float | None = None) -> None:
     """Join the world: every rank calls it, before any symmetric allocation.
 
     In a script that torchrun starts on GPUs it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of
     all ranks, and tells kernels who they are. In the simulator ``simulate`` has done all that.
 
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
-    Raises NotInitializedError where there is no GPU, AddressInUseError, HeapFullError, UnreachablePeerError.
+    wait_timeout: seconds after which a wait in a kernel gives up, and this rank's next call raises WaitTimeoutError; default
+    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it. In a world that is joined already, this is
+    all that ``initialize`` changes, for this rank and also for kernels that run.
+    Raises NotInitializedError where there is no GPU, AddressInUseError, HeapFullError, UnreachablePeerError, InvalidArgumentError.
     """
     global _process_world
-    if current_world() is not None:
+    joined: object = current_world()
+    bound = wait_timeout_or_default(wait_timeout, ignore_environment=joined is not None)
+    if joined is not None:
+        if bound is not None and _process_world is not None and _process_world is joined:
+            _process_world.set_wait_timeout(bound)
         return
     from .cuda.world import DEFAULT_HEAP_SIZE, CudaWorld
 
-    _process_world = CudaWorld(heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE))
+    _process_world = CudaWorld(heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE), bound)
 
 
 def finalize() -> None:
-    """Leave the world: waits until this rank's device work has finished. On GPUs every rank calls it, and the heap is gone afterwards."""
+    """Leave the world: waits until this rank's device work has finished. On GPUs every rank calls it, and the heap is gone afterwards.
+
+    A world in which a wait timed out or a rank was lost is left as well; raises that error if no call has raised it before.
+    """
     global _process_world
-    world = require_world("finalize()")
-    world.synchronize(why="finalize()")
-    if world is _process_world:
-        _process_world.close()  # type: ignore[attr-defined]
-        _process_world = None
+    here: object = current_world()
+    closing = _process_world
+    if closing is None or closing is not here:
+        require_world("finalize()").synchronize(why="finalize()")
+        return
+    _process_world = None
+    failure = closing.close()
+    if failure is not None:
+        raise failure
+
+
+def check() -> None:
+    """Raise what went wrong on this rank without waiting: WaitTimeoutError, PeerLostError; return at once if all is well.
+
+    On GPUs, where kernels run on while the host does other things. In the simulator what went wrong is raised by what waits for it.
+    """
+    world = require_world("check()")
+    if _process_world is not None and world is _process_world:
+        _process_world.check()
 
 
 def heap_size_or_default(heap_size: int | None, default: int) -> int:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from triton_dist.primitives.compare import holds
-from triton_dist.primitives.functions import atomic_add, ld, num_ranks, rank, st, symm_at
+from triton_dist.primitives.functions import atomic_add, num_ranks, poll, rank, st, symm_at
 
 NVSHMEM_CMP_EQ = tl.constexpr(0)
 NVSHMEM_CMP_NE = tl.constexpr(1)
@@ -47,11 +46,7 @@ def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     """
     tl.static_assert(cmp_ >= 0 and cmp_ <= 5, "signal_wait_until: cmp_ must be one of NVSHMEM_CMP_EQ, NE, GT, LE, LT, GE")
     NAMES: tl.constexpr = ("eq", "ne", "gt", "le", "lt", "ge")
-    seen = ld(sig_addr, "sys", "acquire")
-    value = tl.cast(cmp_val, seen.dtype)
-    while not holds(seen, value, NAMES[cmp_]):
-        seen = ld(sig_addr, "sys", "acquire")
-    return seen
+    return poll(sig_addr, tl.cast(cmp_val, sig_addr.dtype.element_ty), NAMES[cmp_])
 
 
 @triton.jit

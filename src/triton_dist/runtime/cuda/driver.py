@@ -93,3 +93,15 @@ def map_memory(address: int, size: int, handle: Any, device: int) -> None:
     access.location.id = device
     access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     call("cuMemSetAccess", address, size, [access], 1)
+
+
+def register_host_memory(address: int, size: int) -> int:
+    """Let kernels of every GPU context of this process reach host memory; returns the address they use."""
+    portable, mapped = 1, 2
+    call("cuMemHostRegister", address, size, portable | mapped)
+    return int(call("cuMemHostGetDevicePointer", address, 0))
+
+
+def unregister_host_memory(address: int) -> None:
+    """Undo ``register_host_memory``; no kernel may use the memory any more."""
+    call("cuMemHostUnregister", address)

@@ -120,6 +120,7 @@ class CudaHeap:
         block = Block(self._count, self._offsets.allocate(nbytes, self.size), nbytes, tuple(ranks), name or f"symm{self._count}")
         self._count += 1
         self._blocks[block.number] = block
+        world.publish_blocks(self._blocks.values())
         flat = self._tensor_of(block, world.rank)
         if zero:
             flat.zero_()
@@ -194,3 +195,4 @@ class CudaHeap:
         self._blocks.pop(block.number, None)
         self._dead.discard(block.number)
         self._offsets.free(block.offset, block.nbytes)
+        world.publish_blocks(self._blocks.values())

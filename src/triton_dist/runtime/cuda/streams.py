@@ -59,6 +59,7 @@ class CudaStreams:
 
     def event_synchronize(self, event: torch.cuda.Event) -> None:
         event.synchronize()
+        self._world.raise_failure()
 
     def elapsed_time(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
         return begin.elapsed_time(end)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+import warnings
+from collections.abc import Callable, Hashable, Iterable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from triton import knobs
 
-from ...errors import InvalidArgumentError, NotInitializedError, TritonDistError, UnreachablePeerError
-from .. import context_layout
+from ...errors import (
+    InvalidArgumentError,
+    NotInitializedError,
+    PeerLostError,
+    TritonDistError,
+    UnreachablePeerError,
+    WaitTimeoutError,
+)
+from .. import context_layout, peers
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
+from ..wait_board import BlockName, WaitBoard, remove_stale
+from ..wait_layout import BOARD_BYTES
 from . import driver
 from .heap import CudaHeap
 from .streams import CudaStreams
+from .watchdog import Watchdog
 
 DEFAULT_HEAP_SIZE = 1 << 30
 """Bytes of each rank's heap unless ``initialize(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
@@ -27,11 +39,12 @@ class CudaWorld:
     """The world as this process sees it; made by all ranks together, on one host.
 
     Starts ``torch.distributed`` from the launcher's environment if it is not running. heap_size: bytes a rank.
+    wait_timeout: seconds that a wait in a kernel may take, None for ever.
     Raises the same error on every rank when one of them can't: NotInitializedError, AddressInUseError, HeapFullError,
     UnreachablePeerError, InvalidArgumentError.
     """
 
-    def __init__(self, heap_size: int) -> None:
+    def __init__(self, heap_size: int, wait_timeout: float | None = None) -> None:
         if not torch.cuda.is_available():
             raise NotInitializedError(
                 "initialize() needs a world of ranks, and there is no GPU here: "
@@ -54,16 +67,27 @@ class CudaWorld:
         self.node = self.rank // self.local_world_size
         self.workspaces: dict[Hashable, Any] = {}
         self.shmem_initialized = False
+        self._watchdog: Watchdog | None = None
         self._control = dist.new_group(backend="gloo", timeout=_TIMEOUT)
         self.together("looking for peers", self._check_peers)
         self.streams = CudaStreams(self)
         self.heap = CudaHeap(self, heap_size)
+        self.together("making the wait board", lambda: self._make_board(wait_timeout))
         self._write_context_page()
+        watched = peers.meet(self.rank, self.gather(peers.introduction(self._board)))
+        self._watchdog = Watchdog(self._board, watched, self._board.blocks)
+        if wait_timeout is not None:
+            self._watchdog.set_bound(wait_timeout)
 
     # ------------------------------------------------------------------ agreement
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's ``value``, by rank."""
+        """Every rank's ``value``, by rank. Raises PeerLostError, WaitTimeoutError when ranks don't come."""
+        if self._watchdog is None:
+            return self._gather(value)
+        return self._watchdog.run_bounded("a call that all ranks make together", lambda: self._gather(value))
+
+    def _gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self._control)
         return values
@@ -92,7 +116,22 @@ class CudaWorld:
             if peer != self.device.index and not torch.cuda.can_device_access_peer(self.device.index, peer):
                 raise UnreachablePeerError(f"GPU {self.device.index} has no peer access to GPU {peer}; look at nvidia-smi topo -p2p r")
 
-    # ------------------------------------------------------------------ the context page
+    # ------------------------------------------------------------------ the context page and the wait board
+
+    def _make_board(self, wait_timeout: float | None) -> None:
+        remove_stale()
+        self._board = WaitBoard.create(self.rank, self.world_size, knobs.cache.dir)
+        self._board_pointer = 0
+        try:
+            self._board_pointer = driver.register_host_memory(self._board.address, BOARD_BYTES)
+        except driver.CudaDriverError as error:
+            if wait_timeout is not None:
+                raise
+            warnings.warn(f"kernels can't reach the wait board, so triton-dist attach won't see their waits: {error}", stacklevel=2)
+
+    def publish_blocks(self, blocks: Iterable[Any]) -> None:
+        """Put the heap's blocks (with ``name``, ``offset``, ``nbytes``) on the wait board, for words to be named by."""
+        self._board.write_blocks(BlockName(block.name, block.offset, block.nbytes) for block in blocks)
 
     def _write_context_page(self) -> None:
         """What kernels read at the constant address: who they are and which heaps are mapped."""
@@ -107,6 +146,8 @@ class CudaWorld:
         mask = words[context_layout.PEER_MASK // 4 : context_layout.PEER_MASK // 4 + 4].view(torch.uint8)
         for peer in range(self.world_size):
             mask[peer // 8] |= 1 << (peer % 8)
+        pointer = words[context_layout.WAIT_BOARD // 4 : context_layout.WAIT_BOARD // 4 + 2].view(torch.int64)
+        pointer[0] = self._board_pointer
         self.heap.bytes_at(CONTEXT, words.numel() * 4).copy_(words.view(torch.uint8))
         torch.cuda.synchronize(self.device)
         self.gather("context page written")
@@ -120,23 +161,61 @@ class CudaWorld:
         return torch._C._cuda_getCurrentRawStream(self.device.index)
 
     def synchronize(self, stream: torch.cuda.Stream | None = None, why: str = "synchronize()") -> None:
-        """Wait until the work on ``stream`` (default: on every stream) has finished."""
+        """Wait until the work on ``stream`` (default: on every stream) has finished. Raises WaitTimeoutError, PeerLostError."""
         if stream is None:
             torch.cuda.synchronize(self.device)
         else:
             stream.synchronize()
+        self.raise_failure()
 
-    def close(self) -> None:
+    def set_wait_timeout(self, seconds: float) -> None:
+        """Bound this rank's waits from now on, those of running kernels too."""
+        if self._watchdog is not None:
+            self._watchdog.set_bound(seconds)
+
+    def raise_failure(self) -> None:
+        """Raise WaitTimeoutError or PeerLostError if this world has failed; cheap, for every call to make."""
+        if self._watchdog is not None:
+            self._watchdog.raise_failure()
+
+    def check(self) -> None:
+        """``raise_failure``, after a look whether the other ranks' processes live."""
+        if self._watchdog is not None:
+            self._watchdog.check()
+
+    def close(self) -> TritonDistError | None:
         """Leave the world; all ranks call it. Nothing of the heap may be used afterwards.
 
-        ``torch.distributed`` goes on: torch can't start it again under torchrun once it was ended.
+        ``torch.distributed`` goes on: torch can't start it again under torchrun once it was ended. A world that has failed is left
+        without meeting the others, who may not come; memory that they still have mapped stays theirs.
+        Returns the failure that no call has raised yet.
         """
         torch.cuda.synchronize(self.device)
-        self.gather("closing")
+        told = self._watchdog is not None and self._watchdog.told
+        meets = self._meets_to_close()
+        failure = None
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            failure = self._watchdog.failure
+            self._watchdog = None
         self.workspaces.clear()
         self.heap.close()
-        self.gather("closed")
+        if self._board_pointer:
+            driver.unregister_host_memory(self._board.address)
+        self._board.close()
+        if meets:
+            self.gather("closed")
         dist.destroy_process_group(self._control)
+        return None if told else failure
+
+    def _meets_to_close(self) -> bool:
+        """Whether all ranks have come here, with nothing left to do."""
+        try:
+            self.raise_failure()
+            self.gather("closing")
+        except (WaitTimeoutError, PeerLostError):
+            return False
+        return True
 
 
 def _check_launcher() -> None:
