@@ -174,9 +174,9 @@ def test_ranks_that_fail_are_told(code, text):
 def test_ranks_that_hang_are_killed(tmp_path):
     code = f"import os, time; open({str(tmp_path)!r} + '/' + str(os.getpid()), 'w'); time.sleep(600)"
     began = time.monotonic()
-    with pytest.raises(ranks.RanksError, match="rank 0 had not ended after 2 s"):
-        ranks.run_ranks(2, 2, command(code))
-    assert time.monotonic() - began < 20
+    with pytest.raises(ranks.RanksError, match="rank 0 had not ended after 6 s"):
+        ranks.run_ranks(2, 6, command(code))
+    assert time.monotonic() - began < 60
     pids = [int(path.name) for path in tmp_path.iterdir()]
     assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
