@@ -74,14 +74,14 @@ def test_an_attribute_that_a_gpu_lacks(attribute, name, status):
 def test_peers_that_all_reach_each_other():
     access, atomics = gpus.peer_matrices(FakeDriver(4), 4)
     assert access.status is atomics.status is Status.OK
-    assert access.data == [[True] * 4] * 4
+    assert access.data["pairs"] == [[i, j, True] for i in range(4) for j in range(4) if i != j]
 
 
 def test_peers_that_do_not_reach_each_other():
     driver = FakeDriver(3, apart={"ACCESS_SUPPORTED": {(0, 2), (2, 0)}, "NATIVE_ATOMIC_SUPPORTED": {(1, 2)}})
     access, atomics = gpus.peer_matrices(driver, 3)
     assert access.status is Status.MISSING and access.value == "not from GPU 0 to 2, 2 to 0"
-    assert atomics.status is Status.WARN and atomics.data[1] == [True, True, False]
+    assert atomics.status is Status.WARN and [1, 2, False] in atomics.data["pairs"] and [2, 1, True] in atomics.data["pairs"]
     assert [finding.status for finding in gpus.peer_matrices(FakeDriver(1), 1)] == [Status.NOT_TESTED] * 2
 
 

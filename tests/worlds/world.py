@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from tests.worlds.messages import Job, pack, unpack
 from tests.worlds.pool import WorkerPool
 
 
@@ -23,9 +24,18 @@ class World(Protocol):
     def __call__(self, body: Callable[..., Any], world_size: int, **options: Any) -> list[Any]: ...
 
 
-def simulated_world(body: Callable[..., Any], world_size: int, *, timeout: float = 0, **options: Any) -> list[Any]:
-    """On simulated ranks."""
-    return triton_dist.simulate(body, world_size, **options)
+def simulated_world(
+    body: Callable[..., Any],
+    world_size: int,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    timeout: float = 0,
+    **options: Any,
+) -> list[Any]:
+    """On simulated ranks. Body, arguments and results are packed as for a worker process, so that what can't be sent is found here."""
+    job = unpack(pack(Job(body, tuple(args), dict(kwargs or {}))))
+    return unpack(pack(triton_dist.simulate(job.body, world_size, args=job.args, kwargs=job.kwargs, **options)))
 
 
 class GpuWorld:

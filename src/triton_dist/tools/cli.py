@@ -5,8 +5,12 @@ Starting it imports neither torch nor Triton: each command imports what it needs
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
+
+EXTRA = ("typer", "rich")
+"""Packages of the extra ``[tools]``."""
 
 MISSING_EXTRA = 2
 """Exit code where typer or rich is not installed."""
@@ -14,14 +18,24 @@ MISSING_EXTRA = 2
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; ``arguments`` default to those of the process. Returns the exit code."""
-    try:
-        import rich  # noqa: F401
-        import typer
-    except ImportError as error:
-        print(f"triton-dist: {error.name} is not installed; the command line needs: pip install 'triton-dist[tools]'", file=sys.stderr)
+    missing = [name for name in EXTRA if not _can_import(name)]
+    if missing:
+        print(
+            f"triton-dist: {' and '.join(missing)} not installed; the command line needs: pip install 'triton-dist[tools]'", file=sys.stderr
+        )
         return MISSING_EXTRA
+    import typer
+
     code = typer.main.get_command(_app(typer)).main(args=arguments, prog_name="triton-dist", standalone_mode=False)
     return code if isinstance(code, int) else 0
+
+
+def _can_import(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def run() -> None:

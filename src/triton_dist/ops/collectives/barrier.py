@@ -51,11 +51,11 @@ def barrier(group: object = None) -> None:
     team = find_team(group, "barrier")
     device = require_world("barrier").device
 
-    def make() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def make() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int]:
         arrived = symm_zeros((team.size,), torch.int32, name="arrived", group=group)
-        return arrived, torch.zeros(1, dtype=torch.int32, device=device), world_ranks_tensor(team, device)
+        epoch = torch.zeros(1, dtype=torch.int32, device=device)
+        arguments = (arrived, epoch, world_ranks_tensor(team, device), team.index, team.size)
+        preload("barrier", specialization(*arguments), lambda: [Launch(barrier_kernel, arguments)])
+        return arguments
 
-    arrived, epoch, world_ranks = workspace("barrier", team.ranks, make)
-    launch = Launch.of(barrier_kernel, 1)(arrived, epoch, world_ranks, team.index, team.size)
-    preload("barrier", specialization(*launch.arguments), lambda: [launch])
-    launch.run()
+    barrier_kernel[(1,)](*workspace("barrier", team.ranks, make))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,6 +27,11 @@ class Finding:
     value: str
     advice: str = ""
     data: Any = None
+
+
+def by_pair(rows: Iterable[Sequence[Any]], unit: str = "") -> dict[str, Any]:
+    """``data`` that is shown as a matrix. rows: (GPU, GPU, what was found from the one to the other)."""
+    return {"pairs": [list(row) for row in rows], "unit": unit}
 
 
 def failed(group: str, name: str, error: Exception, advice: str = "") -> Finding:

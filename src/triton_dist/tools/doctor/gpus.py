@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from .finding import Finding, Status
+from .finding import Finding, Status, by_pair
 
 GPUS = "GPUs"
 PEERS = "peers"
@@ -131,7 +131,7 @@ def judge_matrix(name: str, matrix: Sequence[Sequence[bool]], otherwise: Status,
     if len(matrix) < 2:
         return Finding(PEERS, name, Status.NOT_TESTED, "there is one GPU")
     without = [(i, j) for i, row in enumerate(matrix) for j, has in enumerate(row) if not has]
-    data = [list(row) for row in matrix]
+    data = by_pair((i, j, has) for i, row in enumerate(matrix) for j, has in enumerate(row) if i != j)
     if not without:
         return Finding(PEERS, name, Status.OK, f"between all {len(matrix)} GPUs", data=data)
     pairs = ", ".join(f"{i} to {j}" for i, j in without[:8]) + (", ..." if len(without) > 8 else "")

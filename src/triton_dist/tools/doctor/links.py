@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from .finding import Finding, Status
+from .finding import Finding, Status, by_pair
 from .gpus import GPU
 
 LINKS = "links"
@@ -46,7 +46,7 @@ def links_by_nvml(gpus: Sequence[GPU], nvml: Any) -> list[Finding]:
         advice = "a link may be down: look at nvidia-smi nvlink --status"
         findings.append(Finding(LINKS, "NVLinks", Status.WARN, f"active on GPU 0, 1, ...: {counts}", advice, counts))
     slow = {pair: path for pair, path in pairs.items() if path != "NVLink"}
-    data = [[one, other, path] for (one, other), path in pairs.items()]
+    data = by_pair((one, other, path) for (one, other), path in pairs.items())
     if slow:
         value = "; ".join(f"GPU {one} and {other}: {path}" for (one, other), path in slow.items())
         findings.append(Finding(LINKS, "paths", Status.WARN, value, "pairs without NVLink are many times slower", data))
@@ -83,7 +83,7 @@ def links_by_topology(text: str) -> Finding:
     if not cells:
         return Finding(LINKS, "paths", Status.NOT_TESTED, "nvidia-smi topo -m printed no matrix", ADVICE)
     slow = {pair: cell for pair, cell in cells.items() if not cell.startswith("NV")}
-    data = [[one, other, cell] for (one, other), cell in cells.items()]
+    data = by_pair((one, other, cell) for (one, other), cell in cells.items())
     if slow:
         value = "; ".join(f"GPU{one} and GPU{other}: {cell}" for (one, other), cell in slow.items())
         return Finding(LINKS, "paths", Status.WARN, value, "pairs without NVLink are many times slower", data)

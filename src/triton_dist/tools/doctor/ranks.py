@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .finding import Finding, Status
+from .finding import Finding, Status, by_pair
 
 GROUP = "measured"
 MARK = "TRITON_DIST_DOCTOR "
@@ -118,7 +118,7 @@ def _latency(rows: list[list[float]]) -> Finding:
     slow = max(values) > SLOW_SIGNAL
     value = f"{min(values):.2f} to {max(values):.2f} us one way, {len(rows)} pairs"
     advice = "slow pairs go through PCIe or share a GPU; see the links" if slow else ""
-    return Finding(GROUP, "signal latency", Status.WARN if slow else Status.OK, value, advice, rows)
+    return Finding(GROUP, "signal latency", Status.WARN if slow else Status.OK, value, advice, by_pair(rows, "us"))
 
 
 def _bandwidth(name: str, rows: list[list[float]]) -> Finding:
@@ -128,7 +128,7 @@ def _bandwidth(name: str, rows: list[list[float]]) -> Finding:
     slowest = min(rows, key=lambda row: row[2])
     advice = f"GPU {slowest[0]:.0f} to {slowest[1]:.0f} is the slowest; see the links" if uneven else ""
     value = f"{min(values):.0f} to {max(values):.0f} GB/s, {len(rows)} directions, one at a time"
-    return Finding(GROUP, name, Status.WARN if uneven else Status.OK, value, advice, rows)
+    return Finding(GROUP, name, Status.WARN if uneven else Status.OK, value, advice, by_pair(rows, "GB/s"))
 
 
 def main() -> None:
