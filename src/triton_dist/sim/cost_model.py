@@ -31,7 +31,8 @@ class Costs:
     copy_engine: one copy between two GPUs. collective: bandwidth of the library's collectives over the links.
     local_ns, remote_ns: a scalar access that the program waits for, in its own memory or a peer's.
     tile_load_ns: from a program's first load of tiles to its first product. tile_store_ns: a tile store beyond its bytes.
-    notify_ns: how long a program is busy with a signal to a peer. signal_ns: until the peer can see it. wait_ns: a wait that holds.
+    notify_ns: how long a program is busy with a signal to a peer. signal_ns: until a peer that waits has seen it. wait_ns: a wait that holds, or
+    what a wait takes before it looks for the first time.
     launch_ns: from the end of a stream's work to a kernel's first instruction. clock_read_ns: a read of the clock.
     copy_start_ns, stream_write_ns, stream_wait_ns, event_ns, torch_ns: start of a copy, signal written or awaited by a stream, wait for
     another stream's event, torch operator.
@@ -53,7 +54,7 @@ class Costs:
     tile_load_ns: float = 1000.0
     tile_store_ns: float = 1000.0
     notify_ns: float = 1100.0
-    signal_ns: float = 1800.0
+    signal_ns: float = 2400.0
     wait_ns: float = 600.0
     launch_ns: float = 3000.0
     clock_read_ns: float = 1000.0

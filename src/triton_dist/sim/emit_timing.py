@@ -53,6 +53,9 @@ _PURE = (
 
 _TILES = ("tt.load", "tt.store", "tt.descriptor_load", "tt.descriptor_store", "tt.dot", "tt.dot_scaled", "scf.for", "scf.yield")
 _QUIET_PRIMITIVES = ("td.rank", "td.num_ranks", "td.consume_token", "td.fence")
+_FEW_BYTES = 64 << 10
+"""Integers up to this many bytes that a program copies in a loop are copied for real."""
+
 _SLOW = ("math.", "arith.divf", "arith.remf", "tt.precise_")
 _SLOW_WEIGHT = 8
 """Lanes' time of a function that a GPU computes in units of a quarter of the lanes, in two steps."""
@@ -111,28 +114,110 @@ def _lanes(emitter: FunctionEmitter, operation: Operation) -> int:
     return size * (_SLOW_WEIGHT if name.startswith(_SLOW) or _is_library_call(operation) else 1)
 
 
-def rounds_are_equal(emitter: FunctionEmitter, loop: Operation) -> bool:
-    """Whether one round of a loop tells the time of all: nothing in it communicates or branches, and only tiles come out of it."""
+def begin_loop(emitter: FunctionEmitter, loop: Operation, bounds: str) -> tuple[str, str]:
+    """Emit what stands before a ``range`` loop. Returns what to cut its range by ("" for a loop that runs in full), and the name of the
+    number of rounds that one stands for; ``end_round`` and ``end_loop`` take them."""
+    if not emitter.module.timing or not _rounds_are_equal(emitter, loop):
+        return "", ""
+    rounds = emitter.module.fresh("n")
+    emitter.line(f"{rounds} = len(range({bounds})) or 1")
+    copied = sum(_integer_bytes(operation) for operation in walk(loop.regions[0]))
+    if copied:
+        # Integers may say where programs go later, so few of them are copied in full.
+        emitter.line(f"if {rounds} * {copied} <= {_FEW_BYTES}: {rounds} = 1; a{rounds} = None")
+        emitter.line(f"else: a{rounds} = 1")
+    emitter.line(f"C.scale *= {rounds}")
+    emitter.once += 1
+    return (f"[:a{rounds}]" if copied else "[:1]"), rounds
+
+
+def end_round(emitter: FunctionEmitter, loop: Operation, cut: str) -> None:
+    """Emit what stands at the end of the loop's body: without products, the compiler does not load ahead."""
+    if cut and not any(operation.name in ("tt.dot", "tt.dot_scaled", "scf.for") for operation in loop.regions[0][0].operations):
+        emitter.line("C.end_round()")
+
+
+def end_loop(emitter: FunctionEmitter, cut: str, rounds: str) -> None:
+    """Emit what stands behind the loop."""
+    if not cut:
+        return
+    emitter.once -= 1
+    emitter.line(f"C.scale //= {rounds}")
+    if not emitter.once:
+        # Whoever is further behind goes on now, so that all meet at what they share in the order of the clock.
+        emitter.line("C.settle()")
+        emitter.line("yield")
+
+
+def _integer_bytes(operation: Operation) -> int:
+    """Bytes of the integers that an op stores."""
+    if operation.name not in ("tt.store", "tt.descriptor_store") or _is_data(operation.operand_types[1]):
+        return 0
+    return prod(operation.operand_types[1].dims) * operation.operand_types[1].dtype.itemsize
+
+
+def _rounds_are_equal(emitter: FunctionEmitter, loop: Operation) -> bool:
+    """Whether one round of a loop tells the time of all: nothing in it communicates or branches, and only tiles come out of it.
+
+    A loop around a loop of products runs in full, so that programs meet at the caches tile by tile.
+    """
     if emitter.facts.reads_clock or emitter.vector or emitter.mask is not None:
         return False
     if any(emitter.facts.users[name] and not kind.is_float for name, kind in zip(loop.results, loop.result_types, strict=True)):
         return False
     inside = list(walk(loop.regions[0]))
-    made_inside = {name for operation in inside for name in operation.results} | {name for name, _ in loop.regions[0][0].arguments}
-    return all(_is_quiet(operation, made_inside) for operation in inside)
+    if any(operation.name == "scf.for" and any(_is_product(inner) for inner in walk(operation.regions[0])) for operation in inside):
+        return False
+    changing = _changing(loop, inside)
+    return all(_is_quiet(emitter, operation, changing) for operation in inside)
 
 
-def _is_quiet(operation: Operation, made_inside: set[str]) -> bool:
+def _changing(loop: Operation, inside: list[Operation]) -> set[str]:
+    """The values inside a loop that may differ from round to round."""
+    changing = {name for name, _ in loop.regions[0][0].arguments}
+    for operation in inside:
+        for region in operation.regions:
+            changing.update(name for block in region for name, _ in block.arguments)
+        if not operation.name.startswith(_PURE) or changing.intersection(operation.operands):
+            changing.update(operation.results)
+    return changing
+
+
+def _is_product(operation: Operation) -> bool:
+    return operation.name in ("tt.dot", "tt.dot_scaled")
+
+
+_HANDS_ON = ("tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.bitcast", "arith.bitcast")
+
+
+def _is_copy(emitter: FunctionEmitter, name: str) -> bool:
+    """Whether an integer tile is what a load gave, and is only stored."""
+    operation = emitter.facts.defined_by.get(name)
+    while operation is not None and operation.name in _HANDS_ON:
+        operation = emitter.facts.defined_by.get(operation.operands[0])
+    return operation is not None and operation.name == "tt.load" and _is_only_stored(emitter, operation.results[0])
+
+
+def _is_only_stored(emitter: FunctionEmitter, name: str) -> bool:
+    return all(
+        (user.name == "tt.store" and position == 1) or (user.name in _HANDS_ON and _is_only_stored(emitter, user.results[0]))
+        for user, position in emitter.facts.users[name]
+    )
+
+
+def _is_quiet(emitter: FunctionEmitter, operation: Operation, changing: set[str]) -> bool:
     name = operation.name
     if name == "tt.extern_elementwise":
         return _is_library_call(operation) or str(operation.attributes["symbol"]).startswith(_QUIET_PRIMITIVES)
     if name == "tt.elementwise_inline_asm" or name.startswith(_PURE):
         return True
     if name == "scf.for":
-        return not made_inside.intersection(operation.operands[:3])
+        return not changing.intersection(operation.operands[:3])
     if name in ("tt.load", "tt.store"):
         kind = operation.result_types[0] if name == "tt.load" else operation.operand_types[1]
-        return _is_data(kind) or (name == "tt.load" and (kind.is_float or kind.shape is not None))
+        if name == "tt.store":
+            return _is_data(kind) or (kind.shape is not None and _is_copy(emitter, operation.operands[1]))
+        return kind.is_float or kind.shape is not None
     return name in _TILES
 
 

@@ -257,7 +257,8 @@ class Machine:
             self.timeline.ran(actor.rank, kind, work.describe(), work.queue.number if work.queue else 0, actor.start, actor.clock)
             work.complete(self)
             return
-        actor.settle()
+        if actor.memory_ns or actor.matrix_ns:
+            actor.settle()
         launch = actor.launch
         device = self.devices[actor.rank]
         heapq.heappush(device.free, (actor.clock, actor.sm))

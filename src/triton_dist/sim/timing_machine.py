@@ -37,21 +37,27 @@ class Cache:
     """Which of a rank's tiles are in its L2 cache, by the address of a tile's first byte.
 
     A tile is there while whoever brought it still uses it, since programs that share tiles go on together, and later until as many
-    other bytes as the cache holds have come from memory.
+    other bytes as the cache holds have come from memory. A tensor that fits into the cache comes from memory once in that time.
     """
 
-    __slots__ = ("size", "brought", "tiles")
+    __slots__ = ("size", "brought", "tiles", "tensors")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.brought = 0.0
         self.tiles: dict[int, tuple[float, float]] = {}
+        self.tensors: dict[int, tuple[float, float]] = {}
 
-    def missing(self, address: int, nbytes: float, time: float) -> float:
-        """Bytes of a tile that have to come from memory at ``time``: none or all. The caller calls ``used`` when it is through."""
+    def missing(self, address: int, nbytes: float, time: float, tensor: Allocation) -> float:
+        """Bytes of a tile of ``tensor`` that have to come from memory at ``time``. The caller calls ``used`` when it is through."""
         known = self.tiles.get(address)
         if known is not None and (time < known[1] or self.brought - known[0] <= self.size):
             return 0.0
+        if tensor.hi - tensor.lo <= self.size:
+            came, when = self.tensors.get(tensor.lo, (0.0, 0.0))
+            came = came if self.brought - when <= self.size else 0.0
+            nbytes = min(nbytes, tensor.hi - tensor.lo - came)
+            self.tensors[tensor.lo] = (came + nbytes, self.brought + nbytes)
         self.brought += nbytes
         self.tiles[address] = (self.brought, time)
         return nbytes
@@ -85,11 +91,11 @@ class TimingProgram(Program):
     scale: how often the code that runs now stands for itself: the product of the rounds of the loops of which one round is run.
     """
 
-    __slots__ = ("scale", "shared", "from_memory", "link_ns", "received", "sent", "tiles", "loading", "storing")
+    __slots__ = ("scale", "shared", "from_memory", "link_ns", "rounds_ns", "round_ns", "received", "sent", "tiles", "loading", "storing")
 
     def __init__(self, *arguments: Any) -> None:
         self.scale = 1
-        self.from_memory = self.link_ns = 0.0
+        self.from_memory = self.link_ns = self.rounds_ns = self.round_ns = 0.0
         self.received: dict[int, float] = {}
         self.sent: dict[int, float] = {}
         self.tiles: list[int] = []
@@ -103,14 +109,21 @@ class TimingProgram(Program):
         self.storing = False
         owner = allocation.rank
         if owner is not None and owner != self.rank:
-            self.memory_ns += nbytes * self.rates.l2_ns_per_byte
+            self.memory_ns = self.memory_ns or 1.0  # who looks there whether to settle sees that something has begun
             self.link_ns += nbytes * self.rates.remote_ns_per_byte
             self.received[owner] = self.received.get(owner, 0.0) + nbytes
+            self.round_ns = self.rates.remote_ns
             return
         self.loading = True
+        self.round_ns = max(self.round_ns, self.rates.local_ns)
         self.memory_ns += nbytes * self.rates.l2_ns_per_byte
-        self.from_memory += self.shared.cache.missing(address, nbytes, self.clock)
+        self.from_memory += self.shared.cache.missing(address, nbytes, self.clock, allocation)
         self.tiles.append(address)
+
+    def end_round(self) -> None:
+        """The end of a loop's body that is not pipelined: what it loaded has arrived before the next round loads."""
+        self.rounds_ns += self.scale * self.round_ns
+        self.round_ns = 0.0
 
     def write(self, address: int, nbytes: float, allocation: Allocation) -> None:
         """Store a tile: outside of a loop that is run once for all its rounds, when everything before it is done."""
@@ -122,20 +135,20 @@ class TimingProgram(Program):
             self.clock += self.machine.gpu.costs.tile_store_ns
         owner = allocation.rank
         if owner is not None and owner != self.rank:
-            self.memory_ns += nbytes * self.rates.l2_ns_per_byte
+            self.memory_ns = self.memory_ns or 1.0  # who looks there whether to settle sees that something has begun
             self.link_ns += nbytes * self.rates.remote_ns_per_byte
             self.sent[owner] = self.sent.get(owner, 0.0) + nbytes
         else:
             self.memory_ns += nbytes * self.rates.l2_ns_per_byte
             self.from_memory += nbytes
-            self.shared.cache.missing(address, nbytes, self.clock)
+            self.shared.cache.missing(address, nbytes, self.clock, allocation)
             self.tiles.append(address)
         if self.scale == 1:
             self.settle()
 
     def settle(self) -> None:
-        begin, end = self.clock, self.clock + max(self.memory_ns, self.matrix_ns)
-        self.memory_ns = self.matrix_ns = 0.0
+        begin, end = self.clock, self.clock + max(self.memory_ns, self.matrix_ns, self.rounds_ns)
+        self.memory_ns = self.matrix_ns = self.rounds_ns = self.round_ns = 0.0
         if self.from_memory:
             end = max(end, self.shared.memory.serve(begin, self.from_memory))
             self.from_memory = 0.0

@@ -12,7 +12,7 @@ from .gpus import GPU
 
 aten = torch.ops.aten
 
-_PRODUCTS: dict[Any, tuple[int, int]] = {
+PRODUCTS: dict[Any, tuple[int, int]] = {
     aten.mm.default: (0, 1),
     aten.mm.out: (0, 1),
     aten.bmm.default: (0, 1),
@@ -38,7 +38,7 @@ def operator_ns(func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any, gp
     Convolutions and fused attention count as what they move only.
     """
     costs = gpu.costs
-    factors = _PRODUCTS.get(func)
+    factors = PRODUCTS.get(func)
     if factors is not None:
         left, right = (args[position] for position in factors)
         if func is aten.linear.default:

@@ -22,7 +22,7 @@ from ..errors import SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
 from ..runtime.symmetric import address_of
 from .context import RankContext
-from .torch_costs import operator_ns
+from .torch_costs import PRODUCTS, operator_ns
 from .work import Copy, TorchCall
 
 aten = torch.ops.aten
@@ -123,9 +123,8 @@ class StreamOrder(TorchDispatchMode):
         if not context.busy(context.stream):
             outputs = func(*args, **kwargs)
             if kind.writes or kind.functional:
-                machine = context.machine
-                nanoseconds = machine.gpu.costs.torch_ns + operator_ns(func, args, kwargs, outputs, machine.gpu)
-                machine.take_time(context.rank, context.stream, nanoseconds)
+                nanoseconds = context.machine.gpu.costs.torch_ns + self._nanoseconds(func, args, kwargs, outputs)
+                context.machine.take_time(context.rank, context.stream, nanoseconds)
             return outputs
         if kind.at_once:
             return func(*args, **kwargs)
@@ -160,10 +159,14 @@ class StreamOrder(TorchDispatchMode):
         self._queue(func, None, (args, kwargs), outputs)
         return True, outputs
 
+    def _nanoseconds(self, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> float:
+        """How long an operator takes beyond its start. In a run that computes only matrix products are worth the look at the arguments."""
+        machine = self._context.machine
+        return operator_ns(func, args, kwargs, outputs, machine.gpu) if machine.timing or func in PRODUCTS else 0.0
+
     def _queue(self, func: Any, run: Callable[[], object] | None, arguments: tuple, outputs: Any) -> None:
         """Queue an operator behind what its stream does. arguments: positional and by name. run: None where it only takes time."""
-        gpu = self._context.machine.gpu
-        nanoseconds = operator_ns(func, *arguments, outputs, gpu)
+        nanoseconds = self._nanoseconds(func, *arguments, outputs)
         keep = (arguments, outputs)
         if run is None:
             self._context.submit(TorchCall(None, _label(func), nanoseconds), keep=keep)

@@ -284,7 +284,7 @@ def store_scalar(context: Program, address: int, value, dtype: np.dtype, origin:
 
 def put_word(context: Program | Task, address: int, value, dtype: np.dtype, location: int) -> None:
     """Write one word, remember who did, and wake who waits for it. The address is checked."""
-    if context.memory_ns or context.matrix_ns:
+    if context.memory_ns:
         context.settle()
     memory = context.memory
     view = scalar_view(dtype)
@@ -315,7 +315,7 @@ def put_integer(context: Program, address: int, value: int, itemsize: int, locat
 
 def see_word(context: Program | Task, address: int) -> None:
     """The clock of who reads a signal word is not before that of who wrote it."""
-    if context.memory_ns or context.matrix_ns:
+    if context.memory_ns:
         context.settle()
     write = context.memory.writes.get(address)
     if write is not None and write[2] > context.clock:

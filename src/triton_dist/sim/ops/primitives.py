@@ -80,11 +80,13 @@ def symm_at_each(context: Program, addresses, ranks, mask) -> np.ndarray:
 def wait(context: Program, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
     view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
-    if context.memory_ns or context.matrix_ns:
+    memory, rates = context.memory, context.rates
+    if context.memory_ns:
         context.settle()
     for number in range(count):
-        word = address + number * itemsize
-        check_scalar(context, word, itemsize, "wait", None)
+        word = context.word = address + number * itemsize
+        known = memory.known_words[itemsize].get(word) or memory.check_word(word, itemsize, "wait")
+        context.clock += rates.wait_ns if known.rank == context.rank else rates.remote_ns
         index = (word - VIEW_BASE) // itemsize
         if not holds(view[index], expected, half):
             begin = context.clock
@@ -96,8 +98,9 @@ def wait(context: Program, address: int, count: int, expected: int, compare: str
             see_word(context, word)
             context.machine.timeline.waited(context, word, begin)
         else:
-            see_word(context, word)
-    context.clock += context.rates.wait_ns
+            write = memory.writes.get(word)
+            if write is not None and write[2] > context.clock:
+                context.clock = write[2]
     return 0
 
 
@@ -115,14 +118,14 @@ def notify(context: Program, address: int, rank: int, value: int, op: str, scope
             if scope == "intra_node" or not 0 <= rank < context.world_size:
                 check_peer(context, rank, "notify")
         memory.check_word(target, itemsize, "notify")
-    if context.memory_ns or context.matrix_ns:
+    if context.memory_ns:
         context.settle()
-    rates, seen = context.rates, context.clock
+    rates = context.rates
     if rank == context.rank:
-        context.clock = seen = seen + rates.local_ns
+        seen = context.clock = context.clock + rates.local_ns
     else:
+        seen = context.clock + rates.signal_ns
         context.clock += rates.notify_ns
-        seen += rates.signal_ns
     if op == "add":
         value = wrap(WORDS[itemsize][(target - VIEW_BASE) // itemsize] + value, 8 * itemsize)
     put_integer(context, target, value, itemsize, location, seen)

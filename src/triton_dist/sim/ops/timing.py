@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...runtime.address_map import STRIDE_BITS
 from ..memory import Allocation
 from ..pointers import Pointers, full
 from . import descriptor as descriptors
@@ -17,23 +18,24 @@ if TYPE_CHECKING:
 
 def _place(
     context: TimingProgram, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None
-) -> tuple[int, int, Allocation] | None:
-    """(first address, bytes, allocation) of what a tile access reaches, checked; None if that is nothing."""
+) -> list[tuple[int, int, Allocation]]:
+    """(first address, bytes, allocation) of what a tile access reaches, checked: one entry for each rank's memory."""
     if type(pointers) is Pointers:
         ranges = memory._ranges(pointers.layout, masks)
         if ranges is memory._EMPTY:
-            return None
+            return []
         if ranges is not memory._GENERAL:
             address, low, _, counts, _ = memory._box(context, pointers, ranges, dtype, what, origin)
             size = dtype.itemsize
             for extent in counts:
                 size *= extent
-            return address, size, _owner(context, low, origin)
+            return [(address, size, _owner(context, low, origin))]
     selected, _, _ = memory._addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, what, origin)
-    if not selected.size:
-        return None
-    address = int(selected[0])
-    return address, selected.size * dtype.itemsize, _owner(context, address, origin)
+    _, first, counts = np.unique(selected >> STRIDE_BITS, return_index=True, return_counts=True)
+    return [
+        (int(selected[index]), int(count) * dtype.itemsize, _owner(context, int(selected[index]), origin))
+        for index, count in zip(first, counts, strict=True)
+    ]
 
 
 def _owner(context: TimingProgram, address: int, origin: Allocation | None) -> Allocation:
@@ -46,9 +48,9 @@ def _owner(context: TimingProgram, address: int, origin: Allocation | None) -> A
 def load(context: TimingProgram, pointers, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None) -> None:
     """A load of a floating-point tile."""
     before = context.memory_ns
-    place = _place(context, pointers, masks, shape, dtype, "load", origin)
+    places = _place(context, pointers, masks, shape, dtype, "load", origin)
     context.memory_ns = before
-    if place is not None:
+    for place in places:
         context.read(*place)
 
 
@@ -64,9 +66,9 @@ def load_values(context: TimingProgram, pointers, masks: tuple, other, dtype: np
 def store(context: TimingProgram, pointers, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin: Allocation | None) -> None:
     """A store of (or an atomic on) a floating-point tile."""
     before = context.memory_ns
-    place = _place(context, pointers, masks, shape, dtype, "store", origin)
+    places = _place(context, pointers, masks, shape, dtype, "store", origin)
     context.memory_ns = before
-    if place is not None:
+    for place in places:
         context.write(*place)
 
 
