@@ -18,19 +18,53 @@ from .requests import SPIN
 from .work import Copy
 
 
-class Server:
-    """Something of a limited rate that is shared: it does what it is asked in the order in which it is asked."""
+_SLOT_NS = 1000.0
+"""Resolution with which time on something shared is given away."""
 
-    __slots__ = ("rate", "free")
+
+class Server:
+    """Something of a limited rate that is shared: time on it is given away in slots, first come, first served.
+
+    Who asks late for an early time still gets what nobody took: programs ask in the order in which they are run, and between two waits
+    of one program lies time that others use.
+    """
+
+    __slots__ = ("rate", "room", "_left", "_next")
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
-        self.free = 0.0
+        self.room = rate * _SLOT_NS
+        self._left: dict[int, float] = {}
+        self._next: dict[int, int] = {}
+        """For a full slot one behind it that may have room."""
 
     def serve(self, begin: float, amount: float) -> float:
         """When ``amount`` that is asked for at ``begin`` is done."""
-        self.free = max(self.free, begin) + amount / self.rate
-        return self.free
+        left, room = self._left, self.room
+        end = begin + amount / self.rate
+        slot = int(begin / _SLOT_NS)
+        while True:
+            slot = self._with_room(slot)
+            free = left.get(slot, room)
+            if amount < free:
+                left[slot] = free - amount
+                return max(end, slot * _SLOT_NS + (room - free + amount) / self.rate)
+            amount -= free
+            left[slot] = 0.0
+            self._next[slot] = slot + 1
+            if amount <= 0.0:
+                return max(end, (slot + 1) * _SLOT_NS)
+
+    def _with_room(self, slot: int) -> int:
+        """The first slot from this one on that is not full."""
+        following = self._next
+        passed = []
+        while slot in following:
+            passed.append(slot)
+            slot = following[slot]
+        for full in passed[:-1]:
+            following[full] = slot
+        return slot
 
 
 class Cache:
