@@ -181,7 +181,9 @@ def measure_gemm(bench: Bench) -> list[dict]:
             # Long enough for the clock that the GPU keeps up.
             calls = max(2, (400 << 10) // depth) if bench.real else 2
             nanoseconds = bench.times(lambda a=a, b=b, c=c: multiply(a, b, c), calls)
-            found.append({"kind": name, "rows": rows, "columns": columns, "depth": depth, "programs": sm_count() // 12 * 12, "ns": nanoseconds})
+            found.append(
+                {"kind": name, "rows": rows, "columns": columns, "depth": depth, "programs": sm_count() // 12 * 12, "ns": nanoseconds}
+            )
     return found
 
 
@@ -380,7 +382,9 @@ def show_fit(found: dict, base: Costs = H100) -> None:
     print("| cost | fitted | present |\n|---|---|---|")
     for field, value in costs.items():
         present = getattr(base, field)
-        pairs = [(f"{field}[{kind}]", value[kind], present[kind]) for kind in value] if isinstance(value, dict) else [(field, value, present)]
+        pairs = (
+            [(f"{field}[{kind}]", value[kind], present[kind]) for kind in value] if isinstance(value, dict) else [(field, value, present)]
+        )
         for name, fitted, old in pairs:
             print(f"| {name} | {fitted:.1f} | {old:.1f} |")
 

@@ -235,7 +235,11 @@ def save(path: Path, compared: Sequence[Row], predicted: Sequence[Row]) -> None:
     """Write all rows as JSON, with the costs that they came from."""
     used = {row.gpu for row in [*compared, *predicted]}
     costs = {gpu: {name: dict(v) if name == "matrix_flop_per_ns" else v for name, v in vars(find_gpu(gpu).costs).items()} for gpu in used}
-    values: dict[str, Any] = {"costs": costs, "compared": [asdict(row) for row in compared], "predicted": [asdict(row) for row in predicted]}
+    values: dict[str, Any] = {
+        "costs": costs,
+        "compared": [asdict(row) for row in compared],
+        "predicted": [asdict(row) for row in predicted],
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values, indent=1) + "\n")
 

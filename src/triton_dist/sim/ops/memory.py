@@ -134,9 +134,7 @@ def _box(context: Program, pointers: Pointers, ranges: dict, dtype: np.dtype, wh
     if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
         origin = context.memory.check(lo, hi, itemsize, what, origin)
     owner, rates = origin.rank, context.rates
-    context.memory_ns += size * itemsize * (
-        rates.local_ns_per_byte if owner is None or owner == context.rank else rates.remote_ns_per_byte
-    )
+    context.memory_ns += size * itemsize * (rates.local_ns_per_byte if owner is None or owner == context.rank else rates.remote_ns_per_byte)
     return address, lo, hi, counts, layout.strides
 
 
