@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import sys
@@ -44,7 +45,6 @@ COPY_BYTES = (1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
 PUSH_PROGRAMS = (1, 2, 4, 8, 16, 32)
 PUSH_BYTES = 32 << 20
 STREAM_BYTES = 256 << 20
-CACHED_BYTES = 8 << 20
 COLLECTIVE_BYTES = (8 << 10, 32 << 20, 128 << 20)
 CHAIN = 400
 """Steps of the kernels that measure a latency."""
@@ -158,7 +158,8 @@ class Bench:
         function()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Other threads, such as NCCL's, may call CUDA meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             all_of_them()
         return self.times(graph.replay) / count
 
@@ -177,10 +178,10 @@ def measure_gemm(bench: Bench) -> list[dict]:
     for name, dtype in (("fp16", torch.bfloat16), ("fp8", torch.float8_e4m3fn), ("tf32", torch.float32)):
         for depth in (nbytes // dtype.itemsize for nbytes in GEMM_DEPTH_BYTES):
             a, b = random(bench, (rows, depth), dtype), random(bench, (columns, depth), dtype)
-            c = torch.empty((rows, columns), dtype=torch.float32 if dtype == torch.float32 else torch.bfloat16, device=bench.device)
+            c = torch.empty((rows, columns), dtype=torch.bfloat16, device=bench.device)
             # Long enough for the clock that the GPU keeps up.
             calls = max(2, (400 << 10) // depth) if bench.real else 2
-            nanoseconds = bench.times(lambda a=a, b=b, c=c: multiply(a, b, c), calls)
+            nanoseconds = bench.chained(lambda a=a, b=b, c=c: multiply(a, b, c), calls)
             found.append(
                 {"kind": name, "rows": rows, "columns": columns, "depth": depth, "programs": sm_count() // 12 * 12, "ns": nanoseconds}
             )
@@ -191,14 +192,20 @@ def measure_memory(bench: Bench) -> dict:
     """Nanoseconds of a large copy inside a GPU, and of reads that hit the cache."""
     source, target = (torch.empty(STREAM_BYTES // 4, dtype=torch.float32, device=bench.device) for _ in range(2))
     copy = bench.times(lambda: target.copy_(source), 10)
-    cached = torch.zeros(CACHED_BYTES // 4, dtype=torch.float32, device=bench.device)
     programs, block = sm_count(), 16384  # as many bytes under way as hide the latency
+    cached = torch.zeros(programs * block, dtype=torch.float32, device=bench.device)
     out = torch.empty(programs * block, dtype=torch.float32, device=bench.device)
     one, many = (
         bench.times(lambda repeats=repeats: read_kernel[(programs,)](cached, out, cached.numel(), repeats, BLOCK=block, num_warps=16), 3)
         for repeats in (10, 60)
     )
-    return {"copy_bytes": STREAM_BYTES, "copy_ns": copy, "cached_bytes": CACHED_BYTES * 50, "cached_ns": many - one, "programs": programs}
+    return {
+        "copy_bytes": STREAM_BYTES,
+        "copy_ns": copy,
+        "cached_bytes": cached.numel() * 4 * 50,
+        "cached_ns": many - one,
+        "programs": programs,
+    }
 
 
 def measure_latencies(bench: Bench) -> dict:
@@ -252,7 +259,7 @@ def measure_links(bench: Bench) -> dict:
     pulls = []
     for nbytes in COPY_BYTES:
         count = nbytes // 4
-        pulls.append({"bytes": nbytes, "ns": bench.times(lambda count=count: copy_async(into[0][:count], after[0][:count]), 10)})
+        pulls.append({"bytes": nbytes, "ns": bench.chained(lambda count=count: copy_async(into[0][:count], after[0][:count]), 10)})
     side = Stream()
 
     def two_at_once() -> None:
@@ -391,6 +398,7 @@ def show_fit(found: dict, base: Costs = H100) -> None:
 
 def measured_here() -> dict:
     """Join the world that torchrun started, measure, and add the card and the versions."""
+    os.environ.setdefault("TRITON_DIST_WAIT_TIMEOUT", "20")
     triton_dist.initialize(heap_size=1 << 30)
     found = measure()
     found |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
@@ -435,7 +443,8 @@ def main() -> None:
         show_fit(found)
         print(f"written to {path}")
     triton_dist.finalize()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

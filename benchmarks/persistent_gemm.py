@@ -55,7 +55,10 @@ def sm_count() -> int:
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, flags: torch.Tensor | None = None, index: int = 0, size: int = 1) -> None:
-    """``c = a @ b.T`` in stream order; a (M, K), b (N, K), c (M, N). flags: as of the kernel, for ``size`` shards of which ``index`` is first."""
+    """``c = a @ b.T`` in stream order; a (M, K), b (N, K), c (M, N).
+
+    flags: as of the kernel, one for each of ``size`` shards of the rows; shard ``index`` comes first. None: nothing is waited for.
+    """
     rows, depth = a.shape[0] // size, a.shape[1]
     columns = b.shape[0]
     tile_k = TILE_K_BYTES // a.element_size()

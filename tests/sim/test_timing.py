@@ -18,7 +18,7 @@ from triton_dist import simulate
 from triton_dist.errors import DeadlockError, InvalidArgumentError, OutOfBoundsError
 from triton_dist.runtime.streams import Event, Stream, copy_async, current_stream, write_value
 from triton_dist.runtime.symmetric import symm_empty, symm_peer, symm_zeros
-from triton_dist.sim.gpus import GPUS, GPU
+from triton_dist.sim.gpus import GPU, GPUS
 
 H100 = GPUS["h100"]
 HEAP = 8 << 30

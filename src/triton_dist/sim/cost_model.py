@@ -31,8 +31,8 @@ class Costs:
     copy_engine: one copy between two GPUs. collective: bandwidth of the library's collectives over the links.
     local_ns, remote_ns: a scalar access that the program waits for, in its own memory or a peer's.
     tile_load_ns: from a program's first load of tiles to its first product. tile_store_ns: a tile store beyond its bytes.
-    notify_ns: how long a program is busy with a signal to a peer. signal_ns: until a peer that waits has seen it. wait_ns: a wait that holds, or
-    what a wait takes before it looks for the first time.
+    notify_ns: how long a program is busy with a signal to a peer. signal_ns: from then until a peer that waits has seen it.
+    wait_ns: a wait that holds; what any wait takes before it looks for the first time.
     launch_ns: from the end of a stream's work to a kernel's first instruction. clock_read_ns: a read of the clock.
     copy_start_ns, stream_write_ns, stream_wait_ns, event_ns, torch_ns: start of a copy, signal written or awaited by a stream, wait for
     another stream's event, torch operator.
@@ -153,8 +153,9 @@ class Rates:
         self.lane_ns = 1 / costs.lane_op_per_ns
         self.flop_ns = {size: 1 / costs.matrix_flop_per_ns[kind] for size, kind in _KIND_OF_SIZE.items()}
         self.fp32_flop_ns = 1 / costs.matrix_flop_per_ns[FP32]
-        for name in ("local_ns", "remote_ns", "notify_ns", "signal_ns", "wait_ns", "clock_read_ns"):
-            setattr(self, name, getattr(costs, name))
+        self.local_ns, self.remote_ns = costs.local_ns, costs.remote_ns
+        self.notify_ns, self.signal_ns, self.wait_ns = costs.notify_ns, costs.signal_ns, costs.wait_ns
+        self.clock_read_ns = costs.clock_read_ns
 
 
 COLLECTIVE_RAMP = 32 << 20

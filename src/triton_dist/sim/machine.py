@@ -73,7 +73,7 @@ class Machine:
     Raises InvalidArgumentError.
     """
 
-    program_class = Program
+    program_class: type[Program] = Program
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
 

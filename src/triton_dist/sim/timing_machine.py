@@ -11,12 +11,11 @@ from itertools import count
 from typing import Any
 
 from ..runtime.address_map import rank_of
-from .machine import Machine, _BATCH
+from .machine import _BATCH, Machine
 from .memory import Allocation
 from .program import Program
 from .requests import SPIN
 from .work import Copy
-
 
 _SLOT_NS = 1000.0
 """Resolution with which time on something shared is given away."""

@@ -164,9 +164,9 @@ class StreamOrder(TorchDispatchMode):
         machine = self._context.machine
         return operator_ns(func, args, kwargs, outputs, machine.gpu) if machine.timing or func in PRODUCTS else 0.0
 
-    def _queue(self, func: Any, run: Callable[[], object] | None, arguments: tuple, outputs: Any) -> None:
+    def _queue(self, func: Any, run: Callable[[], object] | None, arguments: tuple[tuple, dict[str, Any]], outputs: Any) -> None:
         """Queue an operator behind what its stream does. arguments: positional and by name. run: None where it only takes time."""
-        nanoseconds = self._nanoseconds(func, *arguments, outputs)
+        nanoseconds = self._nanoseconds(func, arguments[0], arguments[1], outputs)
         keep = (arguments, outputs)
         if run is None:
             self._context.submit(TorchCall(None, _label(func), nanoseconds), keep=keep)
