@@ -33,6 +33,9 @@ RESULTS = Path(__file__).parent / "results"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 CALLS = 2
 WITHIN = 0.25
+ROWS = (8192, 16384)
+"""M of the predictions for larger worlds."""
+
 HEAP_BYTES = 64 << 30
 """Only addresses: nothing of it is touched."""
 
@@ -107,7 +110,7 @@ def make_calls(shape: Shape, weights: list[torch.Tensor], names: Sequence[str]) 
             torch.matmul(gathered, b.t(), out=out)
 
     def all_gather(b: torch.Tensor | None = None) -> None:
-        dist.all_gather_into_tensor(gathered.view(torch.uint8), shard.view(torch.uint8))
+        dist.all_gather_into_tensor(gathered, shard)
 
     def nccl(b: torch.Tensor) -> None:
         all_gather()
@@ -189,16 +192,20 @@ def compare(paths: Sequence[Path]) -> list[Row]:
     return rows
 
 
-def larger_worlds(worlds: Sequence[int], rows_per_rank: Sequence[int] = (256, 1024)) -> list[Row]:
-    """Predictions for worlds in which every rank reaches every other one at the link's rate; above 8 ranks with two GPU models."""
+def larger_worlds(worlds: Sequence[int], rows: Sequence[int] = ROWS) -> list[Row]:
+    """Predictions for worlds in which every rank reaches every other one at the link's rate; above 8 ranks with two GPU models.
+
+    rows: M of all ranks together, rounded up to whole tiles a rank.
+    """
     own = "ours" if "method" in inspect.signature(ag_gemm).parameters else "overlapped"
     found = []
     for size in worlds:
         for gpu in ("h100",) if size <= 8 else ("h100", "b200"):
             for _, depth, columns in PROJECTIONS:
-                for rows in rows_per_rank:
+                for m in rows:
+                    shard = -(-m // size // 128) * 128
                     # Columns of a rank: a multiple of 8, as descriptors want it.
-                    shape = Shape(rows * size, -(-columns // size // 8) * 8, depth, "bf16", size)
+                    shape = Shape(shard * size, -(-columns // size // 8) * 8, depth, "bf16", size)
                     begin = time.perf_counter()
                     for name, predicted in predict(shape, [own, "nccl+cublas", "cublas", "nccl-all-gather"], gpu).items():
                         found.append(Row(shape, gpu, name, predicted))

@@ -16,6 +16,7 @@ import torch
 
 from ..errors import CollectiveMismatchError, InvalidArgumentError
 from .cost_model import collective_ns
+from .work import has_values
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -114,7 +115,7 @@ def busiest_rank_bytes(calls: Sequence[Call]) -> float:
 def run_calls(calls: Sequence[Call], only_time: bool = False) -> None:
     """Move the data of one collective. All inputs are read before any output is written, so they may share memory.
 
-    only_time: leave floating-point tensors as they are.
+    only_time: leave tensors whose values do not count then as they are.
     """
     values: list[tuple[Tensor, Tensor]] = []
     copies: dict[int, Tensor] = {}
@@ -123,13 +124,13 @@ def run_calls(calls: Sequence[Call], only_time: bool = False) -> None:
         for i, part in enumerate(parts):
             if calls[i].operation is not None:
                 into = part.receives[0]
-                if into is not None and not (only_time and into.is_floating_point()):
+                if into is not None and (has_values(into) or not only_time):
                     inputs = [other.sends[i] for other in parts]
                     values.append((into, reduce_tensors([item for item in inputs if item is not None], str(calls[i].operation))))
                 continue
             for j, into in enumerate(part.receives):
                 sent = parts[j].sends[i]
-                if into is not None and sent is not None and not (only_time and into.is_floating_point()):
+                if into is not None and sent is not None and (has_values(into) or not only_time):
                     if id(sent) not in copies:
                         copies[id(sent)] = sent.clone()
                     values.append((into, copies[id(sent)]))

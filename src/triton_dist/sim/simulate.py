@@ -86,8 +86,9 @@ def simulate(
     timeline: a ``triton_dist.sim.timeline.Timeline`` that the run fills with what ran when, on the simulated clock.
 
     execute: "data" computes everything. "timing" runs only what decides how long it takes: signals, scalars, integers and control flow
-        are real, floating-point tiles and tensors are neither computed nor copied, and a loop whose rounds cost the same runs once. Shapes
-        of any size take seconds and no memory (make them by ``torch.empty``); ``timeline`` and ``Event.elapsed_time`` say how long.
+        are real, floating-point tiles and tensors (and integer ones above a MiB) are neither computed nor copied, and a loop whose
+        rounds cost the same runs once. Shapes of any size take seconds and hardly any memory (make them by ``torch.empty``);
+        ``timeline`` and ``Event.elapsed_time`` say how long. See docs/simulator.md for what the clock models.
 
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
     machine finds wrong (DeadlockError, OutOfBoundsError, ...) is raised as well. Two simulations at once from two threads run

@@ -23,7 +23,7 @@ from ..runtime.address_map import rank_of
 from ..runtime.symmetric import address_of
 from .context import RankContext
 from .torch_costs import PRODUCTS, operator_ns
-from .work import Copy, TorchCall
+from .work import Copy, TorchCall, has_values
 
 aten = torch.ops.aten
 
@@ -148,10 +148,10 @@ class StreamOrder(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _only_take_time(self, func: Any, kind: _Kind, args: tuple, kwargs: dict[str, Any]) -> tuple[bool, Any]:
-        """In a run for its time: (whether this was an operator on floating-point tensors that now only takes time, its outputs)."""
+        """In a run for its time: (whether this was an operator on tensors without values, that now only takes time, its outputs)."""
         if not (kind.writes or kind.functional):
             return (True, _empty_factory(func, args, kwargs)) if _draws_floats(func, args, kwargs) else (False, None)
-        if not any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves((args, kwargs))):
+        if all(has_values(leaf) for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)):
             return False, None
         outputs = _written(func, args, kwargs) if kind.writes else _outputs_like_meta(func, args, kwargs)
         if outputs is None and kind.functional:
@@ -231,7 +231,7 @@ def queue_copy(context: RankContext, target: torch.Tensor, source: torch.Tensor,
         register(context, tensor)
     nbytes = target.numel() * target.element_size()
     if nbytes:
-        moves_data = not (context.machine.timing and target.is_floating_point())
+        moves_data = not context.machine.timing or has_values(target)
         context.submit(Copy(address_of(target), address_of(source), nbytes, moves_data=moves_data), stream=stream, keep=(target, source))
 
 

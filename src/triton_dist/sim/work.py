@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
@@ -15,8 +16,16 @@ from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
 if TYPE_CHECKING:
     from .machine import Machine, Stream
 
+REAL_BYTES = 1 << 20
+"""In a run for its time, integer tensors up to this size have values; larger ones are taken for data, as floating-point ones are."""
+
 _COPY_PIECE = 64 << 10
 _COPY_PIECES = 8
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's values count in a run for its time."""
+    return not tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= REAL_BYTES
 
 
 class Work:
@@ -121,10 +130,10 @@ class Copy(Work):
         for offset in range(0, self.size, piece):
             yield
             size = min(piece, self.size - offset)
+            task.clock = task.machine.copied(self, task.clock, size)
             if self.moves_data:
                 ctypes.memmove(self.destination + offset, self.source + offset, size)
-            task.clock = task.machine.copied(self, task.clock, size)
-            memory.changed(self.destination + offset, self.destination + offset + size)
+                memory.changed(self.destination + offset, self.destination + offset + size)
 
 
 class WriteValue(Work):
