@@ -115,17 +115,17 @@ class StreamOrder(TorchDispatchMode):
         context = self._context
         if func is aten.copy_.default and self._is_peer_copy(args):
             return self._copy_by_engine(*args[:2])
-        kind = _kind(func)
-        if context.machine.timing and not kind.composite:
-            taken, outputs = self._only_take_time(func, kind, args, kwargs)
+        if context.machine.timing and not _kind(func).composite:
+            taken, outputs = self._only_take_time(func, _kind(func), args, kwargs)
             if taken:
                 return outputs
         if not context.busy(context.stream):
             outputs = func(*args, **kwargs)
-            if kind.writes or kind.functional:
+            if func in PRODUCTS:
                 nanoseconds = context.machine.gpu.costs.torch_ns + self._nanoseconds(func, args, kwargs, outputs)
                 context.machine.take_time(context.rank, context.stream, nanoseconds)
             return outputs
+        kind = _kind(func)
         if kind.at_once:
             return func(*args, **kwargs)
         if kind.composite:

@@ -80,7 +80,8 @@ def dot(context: Program, a, b, accumulator, dtype: np.dtype, shape_a: tuple, sh
         b = np.broadcast_to(b, shape_b)
     element = a.dtype
     rates = context.rates
-    rate = rates.fp32_flop_ns if precision == IEEE and element == np.float32 else rates.flop_ns[element.itemsize]
+    size = element.itemsize
+    rate = rates.fp32_flop_ns if size == 4 and precision == IEEE else rates.flop_ns[size]
     context.matrix_ns += 2 * a.size * shape_b[-1] * rate
     if element.kind in "ib":
         # fp64 holds every sum of int8 products that a tile can have, and numpy has no fast integer product.
