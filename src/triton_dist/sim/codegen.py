@@ -13,11 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import UnsupportedOperationError
+from . import emit_timing
 from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominance
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
 from .ops import arith, debug, descriptor, matrix, primitives, reduce
 from .ops import memory as memory_ops
+from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
 from .types import Type
 
@@ -43,10 +45,14 @@ _NO_EFFECT = ("arith.", "math.", "tt.addptr", "tt.splat", "gpu.barrier", "ttg.ba
 
 
 class ModuleEmitter:
-    """The Python source of a whole module, with the source location of every line."""
+    """The Python source of a whole module, with the source location of every line.
 
-    def __init__(self, module: Operation, threads: int) -> None:
+    timing: make the form that only takes time (see ``emit_timing``).
+    """
+
+    def __init__(self, module: Operation, threads: int, timing: bool = False) -> None:
         self.threads = threads
+        self.timing = timing
         self.lines: list[str] = []
         self.locations: list[Location] = []
         self.functions = {str(op.attributes["sym_name"]): op for op in module.regions[0][0].operations if op.name == "tt.func"}
@@ -63,6 +69,7 @@ class ModuleEmitter:
             "add_offsets": add_offsets,
             "full": full,
             "shift_all": shift_all,
+            "timing": timing_ops,
         }
         self._counter = 0
         self._location_ids: dict[Location, int] = {}
@@ -130,6 +137,8 @@ class FunctionEmitter:
         """Inside a combine function: scalars of the IR are arrays."""
         self.mask: str | None = None
         """Name of the mask of active threads, inside control flow that differs from thread to thread."""
+        self.once = 0
+        """How many of the loops around the present op run one round for all."""
         self.origins: dict[str, str] = {}
         self.rest: tuple[Block, int] = (Block(""), 0)
         """The block that is being emitted and the number of the op behind the present one."""
@@ -294,6 +303,8 @@ class FunctionEmitter:
 
     def emit_block(self, block: Block) -> None:
         """Emit the ops of a block, in order."""
+        if self.module.timing and not self.vector:
+            emit_timing.charge_block(self, block)
         for number, operation in enumerate(block.operations):
             self.rest = (block, number + 1)
             self.emit_operation(operation)
@@ -319,6 +330,8 @@ class FunctionEmitter:
         if operation.results and operation.results[0] in self.facts.deferred:
             return
         handler = HANDLERS.get(operation.name)
+        if self.module.timing:
+            handler = emit_timing.handler(self, operation, handler)
         if handler is None:
             reason = why_not_covered(operation.name)
             raise self.fail(
@@ -333,17 +346,18 @@ class FunctionEmitter:
             raise self.fail(str(error)) from None  # it came from where no source line is known
 
 
-def generate(module: Operation, name: str, threads: int) -> tuple[Callable, list[Location], list[Location], str]:
+def generate(module: Operation, name: str, threads: int, timing: bool = False) -> tuple[Callable, list[Location], list[Location], str]:
     """Compile a module.
 
     name: of the kernel, for tracebacks.
     threads: threads of a block, the size of a thread-varying scalar.
+    timing: for a run for its time.
     Returns (generator function, source location of each generated line, table of locations by number, file name of the code).
     Raises UnsupportedOperationError, with the source line, for an op that the simulator has no meaning for.
     """
     from . import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
 
-    emitter = ModuleEmitter(module, threads)
+    emitter = ModuleEmitter(module, threads, timing)
     filename = f"<simulated {name}>"
     source = "\n".join(emitter.lines)
     exec(compile(source, filename, "exec"), emitter.namespace)  # noqa: S102  (the source is our own)

@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import CollectiveMismatchError, InvalidArgumentError
+from .cost_model import collective_ns
+from .work import has_values
+
+if TYPE_CHECKING:
+    from .machine import Machine
 
 Tensor = torch.Tensor
 
@@ -85,9 +90,33 @@ def check_calls(calls: Sequence[Call], world_ranks: Sequence[int], where: str) -
                     )
 
 
+def busiest_rank_bytes(calls: Sequence[Call]) -> float:
+    """Bytes that the rank with the most to do sends or receives, by the algorithms of a library.
+
+    What goes to every rank unchanged is sent once. An all-reduce is a reduce-scatter and an all-gather.
+    """
+    most = 0.0
+    for rank, call in enumerate(calls):
+        sent = received = 0.0
+        for part in call.parts:
+            outgoing = {id(tensor): tensor for peer, tensor in enumerate(part.sends) if tensor is not None and peer != rank}
+            size = sum(tensor.numel() * tensor.element_size() for tensor in outgoing.values())
+            if call.operation and len(outgoing) == 1 and len(calls) > 1:
+                sent += size * (1 if call.root is not None else 2) * (len(calls) - 1) / len(calls)
+                continue
+            sent += size
+            incoming = () if call.operation else part.receives
+            received += sum(t.numel() * t.element_size() for peer, t in enumerate(incoming) if t is not None and peer != rank)
+        most = max(most, sent, received)
+    return most
+
+
 @torch.no_grad()
-def run_calls(calls: Sequence[Call]) -> None:
-    """Move the data of one collective. All inputs are read before any output is written, so they may share memory."""
+def run_calls(calls: Sequence[Call], only_time: bool = False) -> None:
+    """Move the data of one collective. All inputs are read before any output is written, so they may share memory.
+
+    only_time: leave tensors whose values do not count then as they are.
+    """
     values: list[tuple[Tensor, Tensor]] = []
     copies: dict[int, Tensor] = {}
     for number in range(len(calls[0].parts)):
@@ -95,13 +124,13 @@ def run_calls(calls: Sequence[Call]) -> None:
         for i, part in enumerate(parts):
             if calls[i].operation is not None:
                 into = part.receives[0]
-                if into is not None:
+                if into is not None and (has_values(into) or not only_time):
                     inputs = [other.sends[i] for other in parts]
                     values.append((into, reduce_tensors([item for item in inputs if item is not None], str(calls[i].operation))))
                 continue
             for j, into in enumerate(part.receives):
                 sent = parts[j].sends[i]
-                if into is not None and sent is not None:
+                if into is not None and sent is not None and (has_values(into) or not only_time):
                     if id(sent) not in copies:
                         copies[id(sent)] = sent.clone()
                     values.append((into, copies[id(sent)]))
@@ -145,15 +174,19 @@ def reduce_tensors(tensors: Sequence[Tensor], operation: str) -> Tensor:
 class Meeting:
     """The point where the calls of one collective meet: complete once every rank of the group came and its stream is there."""
 
-    def __init__(self, world_ranks: Sequence[int], where: str) -> None:
+    def __init__(self, world_ranks: Sequence[int], where: str, machine: Machine | None = None) -> None:
         self.world_ranks = world_ranks
         self.where = where
         self.calls: dict[int, Call] = {}
         self.done = False
+        self._machine = machine
         self._streams: list[Any] = []
+        self._places: list[tuple[int, int]] = []
 
-    def arrive(self, group_rank: int, call: Call, stream_point: Any) -> None:
+    def arrive(self, group_rank: int, call: Call, stream_point: Any, stream: int = 0) -> None:
         """Add a rank's call. ``stream_point``: work of its stream after which the inputs are there, or None if they are now.
+
+        stream: the stream's number; its clock goes on when the collective is done.
 
         Raises CollectiveMismatchError in the rank that comes with another collective than the first one.
         """
@@ -166,6 +199,7 @@ class Meeting:
                 )
             break
         self.calls[group_rank] = call
+        self._places.append((self.world_ranks[group_rank], stream))
         if stream_point is not None:
             self._streams.append(stream_point)
         if len(self.calls) == len(self.world_ranks):
@@ -177,7 +211,10 @@ class Meeting:
     def progress(self) -> bool:
         """Move the data if everything is there. Returns whether the collective is done."""
         if not self.done and len(self.calls) == len(self.world_ranks) and all(point.done for point in self._streams):
-            run_calls(self._ordered())
+            calls = self._ordered()
+            run_calls(calls, self._machine is not None and self._machine.timing)
+            if self._machine is not None:
+                self._machine.meet(self._places, collective_ns(self._machine.gpu.costs, busiest_rank_bytes(calls)))
             self.done = True
         return self.done
 

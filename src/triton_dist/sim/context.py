@@ -84,14 +84,15 @@ class RankContext:
 
     def synchronize(self, stream: int | None = None, why: str | Callable[[], str] = "synchronize()") -> None:
         """Wait until the work queued on ``stream`` (default: on every stream of this rank) has finished."""
-        if not self.machine.busy(self.rank, stream):
-            return
+        if self.machine.busy(self.rank, stream):
 
-        def what() -> str:
-            where = "all its streams" if stream is None else f"stream {stream}"
-            return f"{why if isinstance(why, str) else why()} waits for {where}"
+            def what() -> str:
+                where = "all its streams" if stream is None else f"stream {stream}"
+                return f"{why if isinstance(why, str) else why()} waits for {where}"
 
-        self.block(what, lambda: not self.machine.busy(self.rank, stream))
+            self.block(what, lambda: not self.machine.busy(self.rank, stream))
+        machine = self.machine
+        machine.host_waited(self.rank, machine.rank_clock(self.rank) if stream is None else machine.stream_clock(self.rank, stream))
 
     def submit(self, work: Any, *, stream: int | None = None, keep: Any = None) -> Any:
         """Queue ``work`` on ``stream`` (default: the current one); ``keep`` stays referenced until it has run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .codegen import FunctionEmitter, handles
+from .emit_timing import begin_loop, end_loop, end_round
 from .ir import Block, Operation
 from .requests import SPIN
 
@@ -92,12 +93,15 @@ def _for(emitter: FunctionEmitter, operation: Operation) -> None:
     if operation.attributes.get("unsignedCmp"):
         bits = (1 << emitter.facts.types[lower].bits) - 1
         bounds = ", ".join(f"{emitter.value(name)} & {bits}" for name in (lower, upper, step))
-    emitter.line(f"for {index} in range({bounds}):")
+    cut, rounds = begin_loop(emitter, operation, bounds)
+    emitter.line(f"for {index} in range({bounds}){cut}:")
     emitter.indent += 1
     emitter.emit_block(body)
     _assign_all(emitter, carried, _carried(emitter, names[1:], _yields(body)))
+    end_round(emitter, operation, cut)
     emitter.line("pass")
     emitter.indent -= 1
+    end_loop(emitter, cut, rounds)
     _assign_all(emitter, [emitter.define(name) for name in operation.results], carried)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from ..errors import InvalidArgumentError
+from .cost_model import A100, B200, H100, H200, Costs, Rates
 
 
 @dataclass(frozen=True)
@@ -15,12 +17,19 @@ class GPU:
     capability: compute capability times ten (90 is Hopper); decides which branches a kernel takes while it is compiled.
     sm_count: streaming multiprocessors; one program is resident on each, over all kernels of a rank.
     max_shared_memory: bytes of shared memory that one program may use.
+    costs: rates and latencies of the simulated clock.
     """
 
     name: str
     capability: int
     sm_count: int
     max_shared_memory: int
+    costs: Costs = H100
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """The costs of one SM as the programs use them."""
+        return Rates(self.costs, self.sm_count)
 
     @property
     def device_id(self) -> int:
@@ -29,10 +38,10 @@ class GPU:
 
 
 GPUS: dict[str, GPU] = {
-    "a100": GPU("a100", 80, 108, 166_912),
-    "h100": GPU("h100", 90, 132, 232_448),
-    "h200": GPU("h200", 90, 132, 232_448),
-    "b200": GPU("b200", 100, 148, 232_448),
+    "a100": GPU("a100", 80, 108, 166_912, A100),
+    "h100": GPU("h100", 90, 132, 232_448, H100),
+    "h200": GPU("h200", 90, 132, 232_448, H200),
+    "b200": GPU("b200", 100, 148, 232_448, B200),
 }
 
 DEFAULT_GPU = GPUS["h100"]

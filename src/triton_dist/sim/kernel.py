@@ -20,21 +20,21 @@ _HIDDEN = (
 
 _KEPT = 512
 _lock = threading.Lock()
-_kernels: OrderedDict[tuple[bytes, int], Kernel] = OrderedDict()
+_kernels: OrderedDict[tuple[bytes, int, bool], Kernel] = OrderedDict()
 
 
 class Kernel:
     """Generated code of one compiled kernel.
 
     function: generator function ``(program, *values)``; its source is in ``function.source``.
-    name: of the kernel; threads: of a block.
+    name: of the kernel; threads: of a block. timing: whether it is the form that only takes time.
     """
 
-    def __init__(self, text: bytes, name: str, threads: int) -> None:
+    def __init__(self, text: bytes, name: str, threads: int, timing: bool = False) -> None:
         module = parse_module(text.decode(), _HIDDEN)
         self.name = name
         self.threads = threads
-        self.function, self._lines, self.table, self._filename = generate(module, name, threads)
+        self.function, self._lines, self.table, self._filename = generate(module, name, threads, timing)
 
     def location(self, number: int) -> Location:
         """Source line by the number that generated code passes to the run time; -1 is unknown."""
@@ -63,13 +63,13 @@ class Kernel:
         return found
 
 
-def load_kernel(text: bytes, name: str, threads: int) -> Kernel:
-    """The kernel for a module in generic form; generated once for each text."""
-    key = (text, threads)
+def load_kernel(text: bytes, name: str, threads: int, timing: bool = False) -> Kernel:
+    """The kernel for a module in generic form; generated once for each text and form."""
+    key = (text, threads, timing)
     with _lock:
         kernel = _kernels.get(key)
         if kernel is None:
-            kernel = _kernels[key] = Kernel(text, name, threads)
+            kernel = _kernels[key] = Kernel(text, name, threads, timing)
             while len(_kernels) > _KEPT:
                 _kernels.popitem(last=False)
         else:

@@ -91,9 +91,9 @@ class Launcher:
     def __call__(self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
         if enter_hook is not None:
             enter_hook(launch_metadata)
-        kernel = load_kernel(function, self.name, self.threads)
         grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))
         rank = context.current()
+        kernel = load_kernel(function, self.name, self.threads, rank is not None and rank.machine.timing)
         if rank is not None:
             rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
         else:

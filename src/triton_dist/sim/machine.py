@@ -36,7 +36,6 @@ _BATCH = 1024
 _LIVELOCK_STEPS = 2_000_000
 _MANY, _JUMP = 256, 0.125
 """Among this many or more, neighbours (programs of one launch, near in memory) run after each other until one is chosen at random again."""
-_LAUNCH_NS = 3000.0
 
 
 @dataclass(eq=False)
@@ -74,6 +73,10 @@ class Machine:
     Raises InvalidArgumentError.
     """
 
+    program_class: type[Program] = Program
+    timing = False
+    """Whether a run only finds out how long it takes (see ``timing_machine``)."""
+
     def __init__(
         self,
         world_size: int,
@@ -96,6 +99,9 @@ class Machine:
         self.world_size = world_size
         self.seed = seed
         self.gpu = find_gpu(gpu)
+        self.rates = self.gpu.rates
+        self.host_clock = [0.0] * world_size
+        """For each rank the simulated time up to which its host function has waited for work; what it submits begins no earlier."""
         self.num_nodes = num_nodes
         self.memory = memory if memory is not None else Memory()
         self.memory.wake = self._wake
@@ -128,6 +134,7 @@ class Machine:
         queue = self._streams[rank, stream]
         work.rank = rank
         work.queue = queue
+        work.issued = self.host_clock[rank]
         queue.queue.append(work)
         self._advance(queue)
         return work
@@ -150,7 +157,7 @@ class Machine:
         try:
             while stream.active is None and stream.queue:
                 work = stream.active = stream.queue.popleft()
-                work.begin = stream.clock
+                work.begin = max(stream.clock, work.issued)
                 work.start(self)
         finally:
             stream.advancing = False
@@ -177,13 +184,40 @@ class Machine:
         """Simulated nanoseconds at which the last finished work ended."""
         return max(stream.clock for stream in self._streams.values())
 
+    def host_waited(self, rank: int, time: float) -> None:
+        """The host function of ``rank`` has waited for something that ended at ``time``."""
+        self.host_clock[rank] = max(self.host_clock[rank], time)
+
+    def take_time(self, rank: int, stream: int, nanoseconds: float) -> None:
+        """An idle stream was used for something that ran at once in the host's thread."""
+        queue = self._streams[rank, stream]
+        queue.clock = max(queue.clock, self.host_clock[rank]) + nanoseconds
+
+    def meet(self, places: list[tuple[int, int]], nanoseconds: float) -> None:
+        """Streams, as (rank, number), did something together that takes ``nanoseconds`` and begins when the last of them is there."""
+        begin = max(max(self._streams[place].clock, self.host_clock[place[0]]) for place in places)
+        for place in places:
+            self._streams[place].clock = begin + nanoseconds
+
+    def copied(self, copy: Copy, begin: float, size: int) -> float:
+        """When a piece of a copy is done that begins at ``begin``."""
+        return begin + size / self.gpu.costs.copy_engine
+
+    def computed(self, rank: int, begin: float, nanoseconds: float) -> float:
+        """When a torch operator of ``rank`` is done that begins at ``begin`` and takes ``nanoseconds`` on an idle GPU."""
+        return begin + nanoseconds
+
+    def stream_clock(self, rank: int, stream: int) -> float:
+        """Simulated nanoseconds at which the last finished work of a stream ended."""
+        return self._streams[rank, stream].clock
+
     def start_task(self, work: Work) -> None:
         """Make work that is not a kernel runnable."""
         self._ready(Task(work, self))
 
     def start_launch(self, launch: KernelLaunch) -> None:
         """Let the programs of a launch start as SMs become free, after those of earlier launches."""
-        launch.begin += _LAUNCH_NS
+        launch.begin += self.gpu.costs.launch_ns
         launch.end = launch.begin
         device = self.devices[launch.rank]
         device.launches.append(launch)
@@ -195,7 +229,7 @@ class Machine:
             free_since, sm = heapq.heappop(device.free)
             number = launch.next_program
             launch.next_program += 1
-            self._ready(Program(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))
+            self._ready(self.program_class(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))
             if launch.next_program == launch.count:
                 device.launches.popleft()
 
@@ -207,6 +241,9 @@ class Machine:
         for actor in actors:
             actor.waiting = None
         (self._turns if self._random is None else self._runnable).extend(actors)
+
+    def _ready_actors(self) -> list:
+        return [*self._runnable, *self._turns]
 
     def parked(self) -> list:
         """Programs and tasks that wait for a word."""
@@ -220,6 +257,8 @@ class Machine:
             self.timeline.ran(actor.rank, kind, work.describe(), work.queue.number if work.queue else 0, actor.start, actor.clock)
             work.complete(self)
             return
+        if actor.memory_ns or actor.matrix_ns:
+            actor.settle()
         launch = actor.launch
         device = self.devices[actor.rank]
         heapq.heappush(device.free, (actor.clock, actor.sm))
@@ -250,7 +289,7 @@ class Machine:
         if turns and version == self.memory.version and finished == self.finished:
             self._idle_steps += turns
             if self._idle_steps > _LIVELOCK_STEPS:
-                running = [actor for actor in [*self._runnable, *self._turns] if isinstance(actor, Program)]
+                running = [actor for actor in self._ready_actors() if isinstance(actor, Program)]
                 raise DeadlockError(livelock_report(self, running, self._spinning))
         else:
             self._idle_steps = 0
@@ -343,7 +382,7 @@ class Machine:
 
     def close(self) -> None:
         """Drop what is left; suspended programs are closed."""
-        for actor in [*self._runnable, *self._turns, *self._spinning, *self.parked()]:
+        for actor in [*self._ready_actors(), *self._spinning, *self.parked()]:
             actor.generator.close()
         self._runnable.clear()
         self._turns.clear()

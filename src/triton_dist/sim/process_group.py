@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,9 @@ from .collectives import Call, Meeting, Part, Tensor, check_operation
 from .context import RankContext
 from .point_to_point import Message, Transfers
 from .work import DeviceEvent, RecordEvent
+
+if TYPE_CHECKING:
+    from .machine import Machine
 
 
 @dataclass(eq=False)
@@ -37,7 +40,8 @@ class _Group:
 class CollectiveEngine:
     """The groups of one simulation and their unfinished collectives."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._machine = machine
         self._groups: dict[tuple, _Group] = {}
         self._created: dict[tuple[int, str], int] = {}
         self._pending: list[Meeting] = []
@@ -60,13 +64,13 @@ class CollectiveEngine:
             self._groups[key] = _Group(name, world_ranks, Transfers(world_ranks, where))
         return self._groups[key]
 
-    def arrive(self, group: _Group, sequence: int, group_rank: int, call: Call, stream_point: Any) -> Meeting:
+    def arrive(self, group: _Group, sequence: int, group_rank: int, call: Call, stream_point: Any, stream: int = 0) -> Meeting:
         """Add one rank's ``sequence``-th collective of ``group``."""
         if sequence not in group.meetings:
             where = f"collective {sequence} of group {group.name!r} (ranks {list(group.world_ranks)})"
-            group.meetings[sequence] = Meeting(group.world_ranks, where)
+            group.meetings[sequence] = Meeting(group.world_ranks, where, self._machine)
         meeting = group.meetings[sequence]
-        meeting.arrive(group_rank, call, stream_point)
+        meeting.arrive(group_rank, call, stream_point, stream)
         if not meeting.missing():
             del group.meetings[sequence]
             self._pending.append(meeting)
@@ -287,7 +291,7 @@ class SimProcessGroup(dist.ProcessGroup):
     def _call(self, call: Call) -> HostWork:
         rank = _rank_context(call.name)
         sequence, self._sequence = self._sequence, self._sequence + 1
-        meeting = self._engine.arrive(self._group, sequence, self._rank, call, _stream_point(rank))
+        meeting = self._engine.arrive(self._group, sequence, self._rank, call, _stream_point(rank), rank.stream)
         contexts = rank.simulation.contexts
 
         def what() -> str:

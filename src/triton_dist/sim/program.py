@@ -12,21 +12,15 @@ if TYPE_CHECKING:
     from .machine import Machine
     from .memory import Allocation
 
-# Rates of the simulated clock in nanoseconds, for one SM of an H100-like GPU. They order events plausibly; they are not calibrated.
-LOCAL_NS_PER_BYTE = 0.04
-REMOTE_NS_PER_BYTE = 0.0225
-COPY_ENGINE_NS_PER_BYTE = 1 / 372
-LOCAL_LATENCY_NS = 300.0
-CLOCK_READ_NS = 1000.0
-REMOTE_LATENCY_NS = 1200.0
-FLOP_NS = {1: 1 / 15000, 2: 1 / 7500, 4: 1 / 3700, 8: 1 / 500}
-
 
 class Program:
     """Identity, clock and state of one program.
 
     pid, num_programs: as ``tl.program_id`` and ``tl.num_programs`` return them.
-    clock: simulated time in nanoseconds.
+    clock: simulated time in nanoseconds, up to the last point where the program waited for all that it had begun.
+    memory_ns, matrix_ns: time of the tile accesses and of the matrix products since then. They overlap, as in a pipelined loop: ``settle``
+        adds the longer one to the clock, before a signal is set or seen and at the end.
+    rates: what things cost on one SM.
     threads: number of threads of the block.
     waiting: a WaitRequest while the program is parked, else None.
     word: address of the last single word that it accessed, for the report of a loop that spins.
@@ -41,6 +35,9 @@ class Program:
         "memory",
         "launch",
         "clock",
+        "memory_ns",
+        "matrix_ns",
+        "rates",
         "generator",
         "waiting",
         "threads",
@@ -59,10 +56,17 @@ class Program:
         self.memory = machine.memory
         self.launch = launch
         self.clock = self.start = clock
+        self.memory_ns = self.matrix_ns = 0.0
+        self.rates = machine.rates
         self.threads = launch.threads
         self.waiting = None
         self.word: int | None = None
         self.generator: Steps = launch.kernel.function(self, *launch.values)
+
+    def settle(self) -> None:
+        """Wait for the loads, stores and products that were begun."""
+        self.clock += self.memory_ns if self.memory_ns > self.matrix_ns else self.matrix_ns
+        self.memory_ns = self.matrix_ns = 0.0
 
     def charge(self, counts: Iterable[int], itemsize: int, allocation: Allocation | None) -> None:
         """Add the time for moving a tile of ``counts`` elements along its axes from or to ``allocation``."""
@@ -70,11 +74,12 @@ class Program:
         for count in counts:
             size *= count
         remote = allocation is not None and allocation.rank is not None and allocation.rank != self.rank
-        self.clock += size * (REMOTE_NS_PER_BYTE if remote else LOCAL_NS_PER_BYTE)
+        self.memory_ns += size * (self.rates.remote_ns_per_byte if remote else self.rates.local_ns_per_byte)
 
     def read_clock(self) -> int:
         """Simulated nanoseconds. Reading takes time, so that a loop that waits for a time ends."""
-        self.clock += CLOCK_READ_NS
+        self.settle()
+        self.clock += self.rates.clock_read_ns
         return int(self.clock)
 
     def describe(self) -> str:

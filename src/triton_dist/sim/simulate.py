@@ -22,6 +22,7 @@ from .machine import Machine
 from .process_group import CollectiveEngine
 from .stream_barrier import StreamBarrier
 from .timeline import Timeline
+from .timing_machine import TimingMachine
 from .torch_mode import HostReads, StreamOrder
 from .virtual_process import RunWideState, VirtualProcess
 
@@ -31,13 +32,16 @@ _one_at_a_time = threading.Lock()
 CHECKS = (None, "")
 """Values that ``simulate(check=...)`` takes."""
 
+EXECUTE: dict[str, type[Machine]] = {"data": Machine, "timing": TimingMachine}
+"""Values that ``simulate(execute=...)`` takes, and what runs them."""
+
 
 class Simulation:
     """What the ranks of one ``simulate`` call share: the machine, the collectives, the symmetric heap, every rank's context."""
 
     def __init__(self, machine: Machine, heap_size: int) -> None:
         self.machine = machine
-        self.collectives = CollectiveEngine()
+        self.collectives = CollectiveEngine(machine)
         self.heap = SymmetricHeap(machine, heap_size)
         self.stream_barrier = StreamBarrier(self.heap, machine.world_size)
         self.contexts: list[RankContext] = []
@@ -64,6 +68,7 @@ def simulate(
     check: str | None = None,
     heap_size: int | None = None,
     timeline: Timeline | None = None,
+    execute: str = "data",
 ) -> list[Any]:
     """Run ``fn(*args, **kwargs)`` once on each of ``world_size`` simulated ranks and return the results, one for each rank.
 
@@ -80,6 +85,11 @@ def simulate(
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     timeline: a ``triton_dist.sim.timeline.Timeline`` that the run fills with what ran when, on the simulated clock.
 
+    execute: "data" computes everything. "timing" runs only what decides how long it takes: signals, scalars, integers and control flow
+        are real, floating-point tiles and tensors (and integer ones above a MiB) are neither computed nor copied, and a loop whose
+        rounds cost the same runs once. Shapes of any size take seconds and hardly any memory (make them by ``torch.empty``);
+        ``timeline`` and ``Event.elapsed_time`` say how long. See docs/simulator.md for what the clock models.
+
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
     machine finds wrong (DeadlockError, OutOfBoundsError, ...) is raised as well. Two simulations at once from two threads run
     one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
@@ -92,9 +102,11 @@ def simulate(
         raise InvalidArgumentError(f"fn={fn!r} is a generator or coroutine function, whose body a call does not run; pass a plain function")
     if check not in CHECKS:
         raise InvalidArgumentError(f"check={check!r} is not known; use one of {list(CHECKS)}")
+    if execute not in EXECUTE:
+        raise InvalidArgumentError(f"execute={execute!r} is not known; use one of {list(EXECUTE)}")
     heap_size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
     with _one_at_a_time:
-        machine = Machine(world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
+        machine = EXECUTE[execute](world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         simulation = Simulation(machine, heap_size)
         caller, settings = VirtualProcess(), RunWideState()
         scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)

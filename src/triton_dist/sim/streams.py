@@ -65,6 +65,8 @@ class SimStreams:
     def event_synchronize(self, event: DeviceEvent) -> None:
         if not event.done:
             self._context.block("Event.synchronize()", lambda: event.done)
+        if event.recorded is not None:
+            self._context.machine.host_waited(self._context.rank, event.recorded.end)
 
     def elapsed_time(self, begin: DeviceEvent, end: DeviceEvent) -> float:
         first, last = begin.recorded, end.recorded

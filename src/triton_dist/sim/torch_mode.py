@@ -22,7 +22,8 @@ from ..errors import SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
 from ..runtime.symmetric import address_of
 from .context import RankContext
-from .work import Copy, TorchCall
+from .torch_costs import PRODUCTS, operator_ns
+from .work import Copy, TorchCall, has_values
 
 aten = torch.ops.aten
 
@@ -114,8 +115,16 @@ class StreamOrder(TorchDispatchMode):
         context = self._context
         if func is aten.copy_.default and self._is_peer_copy(args):
             return self._copy_by_engine(*args[:2])
+        if context.machine.timing and not _kind(func).composite:
+            taken, outputs = self._only_take_time(func, _kind(func), args, kwargs)
+            if taken:
+                return outputs
         if not context.busy(context.stream):
-            return func(*args, **kwargs)
+            outputs = func(*args, **kwargs)
+            if func in PRODUCTS:
+                nanoseconds = context.machine.gpu.costs.torch_ns + self._nanoseconds(func, args, kwargs, outputs)
+                context.machine.take_time(context.rank, context.stream, nanoseconds)
+            return outputs
         kind = _kind(func)
         if kind.at_once:
             return func(*args, **kwargs)
@@ -127,17 +136,41 @@ class StreamOrder(TorchDispatchMode):
                 if kind.draws:
                     return self._queue_random(func, args, kwargs)
                 if self._fits_as_it_is(func, args, kwargs):
-                    self._queue(func, lambda: func(*args, **kwargs), (args, kwargs))
-                    return _written(func, args, kwargs)
+                    written = _written(func, args, kwargs)
+                    self._queue(func, lambda: func(*args, **kwargs), (args, kwargs), written)
+                    return written
             elif kind.functional:
                 outputs = _outputs_like_meta(func, args, kwargs)
                 if outputs is not None:
-                    self._queue(func, lambda: _fill(func, outputs, func(*args, **kwargs)), (args, kwargs, outputs))
+                    self._queue(func, lambda: _fill(func, outputs, func(*args, **kwargs)), (args, kwargs), outputs)
                     return outputs
         context.synchronize(context.stream, f"torch operator {func}")
         return func(*args, **kwargs)
 
-    def _queue(self, func: Any, run: Callable[[], object], keep: Any) -> None:
+    def _only_take_time(self, func: Any, kind: _Kind, args: tuple, kwargs: dict[str, Any]) -> tuple[bool, Any]:
+        """In a run for its time: (whether this was an operator on tensors without values, that now only takes time, its outputs)."""
+        if not (kind.writes or kind.functional):
+            return (True, _empty_factory(func, args, kwargs)) if _draws_floats(func, args, kwargs) else (False, None)
+        if all(has_values(leaf) for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)):
+            return False, None
+        outputs = _written(func, args, kwargs) if kind.writes else _outputs_like_meta(func, args, kwargs)
+        if outputs is None and kind.functional:
+            return False, None
+        self._queue(func, None, (args, kwargs), outputs)
+        return True, outputs
+
+    def _nanoseconds(self, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> float:
+        """How long an operator takes beyond its start. In a run that computes only matrix products are worth the look at the arguments."""
+        machine = self._context.machine
+        return operator_ns(func, args, kwargs, outputs, machine.gpu) if machine.timing or func in PRODUCTS else 0.0
+
+    def _queue(self, func: Any, run: Callable[[], object] | None, arguments: tuple[tuple, dict[str, Any]], outputs: Any) -> None:
+        """Queue an operator behind what its stream does. arguments: positional and by name. run: None where it only takes time."""
+        nanoseconds = self._nanoseconds(func, arguments[0], arguments[1], outputs)
+        keep = (arguments, outputs)
+        if run is None:
+            self._context.submit(TorchCall(None, _label(func), nanoseconds), keep=keep)
+            return
         inference = torch.is_inference_mode_enabled()
 
         def call() -> None:
@@ -150,7 +183,7 @@ class StreamOrder(TorchDispatchMode):
                 error.add_note(f"in {_label(func)}, queued on a stream by rank {self._context.rank}")
                 raise
 
-        self._context.submit(TorchCall(call, _label(func)), keep=keep)
+        self._context.submit(TorchCall(call, _label(func), nanoseconds), keep=keep)
 
     def _fits_as_it_is(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether the operator would run without resizing an ``out=`` tensor. A wrong argument raises here, in the host function."""
@@ -169,7 +202,7 @@ class StreamOrder(TorchDispatchMode):
         target = args[0]
         drawn = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype)
         func(drawn, *args[1:], **kwargs)
-        self._queue(func, lambda: target.copy_(drawn), (target, drawn))
+        self._queue(func, lambda: target.copy_(drawn), ((target, drawn), {}), target)
         return target
 
     def _is_peer_copy(self, args: tuple) -> bool:
@@ -198,7 +231,8 @@ def queue_copy(context: RankContext, target: torch.Tensor, source: torch.Tensor,
         register(context, tensor)
     nbytes = target.numel() * target.element_size()
     if nbytes:
-        context.submit(Copy(address_of(target), address_of(source), nbytes), stream=stream, keep=(target, source))
+        moves_data = not context.machine.timing or has_values(target)
+        context.submit(Copy(address_of(target), address_of(source), nbytes, moves_data=moves_data), stream=stream, keep=(target, source))
 
 
 def register(context: RankContext, tensor: torch.Tensor) -> None:
@@ -301,6 +335,19 @@ def _to_meta(values: Any) -> Any:
 
     values = pytree.tree_map_only(torch.Tensor, convert, values)
     return pytree.tree_map_only(torch.device, lambda _: torch.device("meta"), values)
+
+
+def _draws_floats(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether an operator makes a new tensor of random floats."""
+    if torch.Tag.nondeterministic_seeded not in func.tags or not kwargs.get("dtype", torch.float32).is_floating_point:
+        return False
+    return not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))) and "out" not in kwargs
+
+
+def _empty_factory(func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
+    """A tensor as a factory makes it, with unspecified elements."""
+    meta = func(*args, **{**kwargs, "device": torch.device("meta"), "pin_memory": False})
+    return torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)
 
 
 def _outputs_like_meta(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

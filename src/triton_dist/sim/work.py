@@ -7,29 +7,39 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
-from .program import COPY_ENGINE_NS_PER_BYTE
 from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
 
 if TYPE_CHECKING:
     from .machine import Machine, Stream
 
+REAL_BYTES = 1 << 20
+"""In a run for its time, integer tensors up to this size have values; larger ones are taken for data, as floating-point ones are."""
+
 _COPY_PIECE = 64 << 10
 _COPY_PIECES = 8
-_COPY_ENGINE_LATENCY_NS = 2000.0
-_TORCH_CALL_NS = 2000.0
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's values count in a run for its time."""
+    return not tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= REAL_BYTES
 
 
 class Work:
-    """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``queue``, its stream, are set when it is submitted."""
+    """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``queue``, its stream, are set when it is submitted.
+
+    issued: simulated time at which the host submitted it; it does not begin before.
+    """
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.done = False
         self.rank = -1
         self.queue: Stream | None = None
+        self.issued = 0.0
         self.begin = 0.0
         self.end = 0.0
 
@@ -52,9 +62,9 @@ class Work:
 
 
 class Task:
-    """Runs one Work: what Program is for a kernel's block."""
+    """Runs one Work: what Program is for a kernel's block. Nothing is ever left to ``settle`` here."""
 
-    __slots__ = ("work", "rank", "machine", "memory", "clock", "generator", "waiting", "start")
+    __slots__ = ("work", "rank", "machine", "memory", "clock", "memory_ns", "matrix_ns", "generator", "waiting", "start")
 
     def __init__(self, work: Work, machine: Machine) -> None:
         self.work = work
@@ -62,8 +72,12 @@ class Task:
         self.machine = machine
         self.memory = machine.memory
         self.clock = self.start = work.begin
+        self.memory_ns = self.matrix_ns = 0.0
         self.waiting: object = None
         self.generator = work.execute(self)
+
+    def settle(self) -> None:
+        """As Program's: work of a stream waits for each thing that it does."""
 
     def describe(self) -> str:
         """As reports name it."""
@@ -75,17 +89,21 @@ class Task:
 
 
 class TorchCall(Work):
-    """A torch op (or any host function) in stream order. It may write anywhere, so whoever waits looks again afterwards."""
+    """A torch op (or any host function) in stream order. It may write anywhere, so whoever waits looks again afterwards.
 
-    def __init__(self, function: Callable[[], object], label: str = "torch op") -> None:
+    function: None for an op that only takes time. nanoseconds: how long it takes beyond its start.
+    """
+
+    def __init__(self, function: Callable[[], object] | None, label: str = "torch op", nanoseconds: float = 0.0) -> None:
         super().__init__(label)
-        self._function: Callable[[], object] | None = function
+        self._function = function
+        self._nanoseconds = nanoseconds
 
     def execute(self, task: Task) -> Steps:
         function, self._function = self._function, None  # what it refers to may go as soon as it has run
         if function is not None:
             function()
-        task.clock += _TORCH_CALL_NS
+        task.clock = task.machine.computed(task.rank, task.clock + task.machine.gpu.costs.torch_ns, self._nanoseconds)
         task.memory.touch_all()
         return
         yield  # makes this a generator
@@ -94,12 +112,12 @@ class TorchCall(Work):
 class Copy(Work):
     """A copy by the copy engine. It lands piece by piece, and what does not wait for it may run before, between and after the pieces.
 
-    destination, source: addresses. size: bytes.
+    destination, source: addresses. size: bytes. moves_data: False for a copy that only takes time.
     """
 
-    def __init__(self, destination: int, source: int, size: int, label: str = "copy") -> None:
+    def __init__(self, destination: int, source: int, size: int, label: str = "copy", *, moves_data: bool = True) -> None:
         super().__init__(f"{label} of {size} bytes")
-        self.destination, self.source, self.size = destination, source, size
+        self.destination, self.source, self.size, self.moves_data = destination, source, size, moves_data
 
     def execute(self, task: Task) -> Steps:
         memory = task.memory
@@ -107,14 +125,15 @@ class Copy(Work):
             return
         memory.check(self.destination, self.destination + self.size, 1, "copy to")
         memory.check(self.source, self.source + self.size, 1, "copy from")
-        task.clock += _COPY_ENGINE_LATENCY_NS
+        task.clock += task.machine.gpu.costs.copy_start_ns
         piece = max(_COPY_PIECE, -(-self.size // _COPY_PIECES))
         for offset in range(0, self.size, piece):
             yield
             size = min(piece, self.size - offset)
-            ctypes.memmove(self.destination + offset, self.source + offset, size)
-            task.clock += size * COPY_ENGINE_NS_PER_BYTE
-            memory.changed(self.destination + offset, self.destination + offset + size)
+            task.clock = task.machine.copied(self, task.clock, size)
+            if self.moves_data:
+                ctypes.memmove(self.destination + offset, self.source + offset, size)
+                memory.changed(self.destination + offset, self.destination + offset + size)
 
 
 class WriteValue(Work):
@@ -131,6 +150,7 @@ class WriteValue(Work):
     def execute(self, task: Task) -> Steps:
         yield
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal write")
+        task.clock += task.machine.gpu.costs.stream_write_ns
         put_word(task, self.address, self.dtype.type(self.value), self.dtype, -1)
 
 
@@ -150,6 +170,7 @@ class WaitValue(Work):
         while not COMPARISONS[self.compare](view[index], self.value, 1 << (8 * size - 1)):
             yield WaitRequest(self.address, size, self.compare, self.value)
         see_word(task, self.address)
+        task.clock += task.machine.gpu.costs.stream_wait_ns
 
 
 class DeviceEvent:
@@ -176,7 +197,7 @@ class RecordEvent(Work):
         self.end = self.begin
         self.complete(machine)
         for waiter in self.waiters:
-            waiter.end = max(waiter.begin, self.end)
+            waiter.end = max(waiter.begin, self.end) + machine.gpu.costs.event_ns
             waiter.complete(machine)
         self.waiters.clear()
 
@@ -195,7 +216,7 @@ class WaitEvent(Work):
 
     def start(self, machine: Machine) -> None:
         if self.record is None or self.record.done:
-            self.end = max(self.begin, self.record.end if self.record else 0.0)
+            self.end = max(self.begin, self.record.end + machine.gpu.costs.event_ns if self.record else 0.0)
             self.complete(machine)
         else:
             self.record.waiters.append(self)

@@ -114,6 +114,8 @@ def _update(context: Program, descriptor: Descriptor, index, value, kind: int | 
         value = value.reshape(descriptor.block) if value.size == size else np.broadcast_to(value, descriptor.block)
     view[...] = value[place] if kind is None else _combine(kind, view, value[place], descriptor.unsigned)
     context.memory.changed(lo, hi)
+    if context.matrix_ns:
+        context.settle()
 
 
 def _combine(kind: int, old, value, is_unsigned: bool):

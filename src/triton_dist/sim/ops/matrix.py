@@ -8,7 +8,6 @@ import ml_dtypes
 import numpy as np
 
 from ...errors import UnsupportedOperationError
-from ..program import FLOP_NS
 from ..types import BFLOAT16
 
 if TYPE_CHECKING:
@@ -80,7 +79,10 @@ def dot(context: Program, a, b, accumulator, dtype: np.dtype, shape_a: tuple, sh
     if getattr(b, "shape", None) != shape_b:
         b = np.broadcast_to(b, shape_b)
     element = a.dtype
-    context.clock += 2 * a.size * shape_b[-1] * FLOP_NS[element.itemsize]
+    rates = context.rates
+    size = element.itemsize
+    rate = rates.fp32_flop_ns if size == 4 and precision == IEEE else rates.flop_ns[size]
+    context.matrix_ns += 2 * a.size * shape_b[-1] * rate
     if element.kind in "ib":
         # fp64 holds every sum of int8 products that a tile can have, and numpy has no fast integer product.
         return (np.matmul(a.astype(np.float64), b.astype(np.float64)) + accumulator).astype(dtype)
@@ -138,7 +140,7 @@ def dot_scaled(
     left = _decode(a, kinds[0], rank - 1 if k_packed[0] else rank - 2)
     right = _decode(b, kinds[1], rank - 2 if k_packed[1] else rank - 1)
     depth = left.shape[-1]
-    context.clock += 2 * left.size * right.shape[-1] * FLOP_NS[1]
+    context.matrix_ns += 2 * left.size * right.shape[-1] * context.rates.flop_ns[1]
     if scale_a is not None:
         scale = np.broadcast_to(scale_a, shapes[2])
         left = left * _scale_factor(scale, depth // scale.shape[-1])

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..memory import VIEW_BASE, WORDS, Allocation, element_index, scalar_view, window
 from ..pointers import Layout, Pointers, full, only_axis
-from ..program import LOCAL_LATENCY_NS, LOCAL_NS_PER_BYTE, REMOTE_LATENCY_NS, REMOTE_NS_PER_BYTE
 from .arith import flush
 
 if TYPE_CHECKING:
@@ -134,8 +133,8 @@ def _box(context: Program, pointers: Pointers, ranges: dict, dtype: np.dtype, wh
         raise context.memory.misaligned(address, itemsize, what)
     if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
         origin = context.memory.check(lo, hi, itemsize, what, origin)
-    owner = origin.rank
-    context.clock += size * itemsize * (LOCAL_NS_PER_BYTE if owner is None or owner == context.rank else REMOTE_NS_PER_BYTE)
+    owner, rates = origin.rank, context.rates
+    context.memory_ns += size * itemsize * (rates.local_ns_per_byte if owner is None or owner == context.rank else rates.remote_ns_per_byte)
     return address, lo, hi, counts, layout.strides
 
 
@@ -244,6 +243,8 @@ def store(context: Program, pointers, value, masks: tuple, dtype: np.dtype, shap
                 counts = [value.shape[axis] if axis not in axes else count for axis, count in enumerate(counts)]
             window(address, tuple(counts), strides, dtype)[...] = value
             context.memory.changed(lo, hi)
+            if context.matrix_ns:
+                context.settle()  # a tile is stored when its products are done
             return
     selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "store", origin)
     if not selected.size:
@@ -264,7 +265,7 @@ def check_scalar(context: Program, address: int, itemsize: int, what: str, origi
     if address & (itemsize - 1):
         raise context.memory.misaligned(address, itemsize, what)
     owner = origin.rank
-    context.clock += LOCAL_LATENCY_NS if owner is None or owner == context.rank else REMOTE_LATENCY_NS
+    context.clock += context.rates.local_ns if owner is None or owner == context.rank else context.rates.remote_ns
 
 
 def load_scalar(context: Program, address: int, dtype: np.dtype, origin: Allocation | None):
@@ -281,6 +282,8 @@ def store_scalar(context: Program, address: int, value, dtype: np.dtype, origin:
 
 def put_word(context: Program | Task, address: int, value, dtype: np.dtype, location: int) -> None:
     """Write one word, remember who did, and wake who waits for it. The address is checked."""
+    if context.memory_ns:
+        context.settle()
     memory = context.memory
     view = scalar_view(dtype)
     index = element_index(address, dtype.itemsize)
@@ -294,14 +297,14 @@ def put_word(context: Program | Task, address: int, value, dtype: np.dtype, loca
         memory.wake(memory.watchers.pop(granule))
 
 
-def put_integer(context: Program, address: int, value: int, itemsize: int, location: int) -> None:
-    """``put_word`` for a Python int that fits into the word: the path of signals."""
+def put_integer(context: Program, address: int, value: int, itemsize: int, location: int, time: float) -> None:
+    """``put_word`` for a Python int that fits into the word: the path of signals. time: when others can see it."""
     memory = context.memory
     view, index = WORDS[itemsize], (address - VIEW_BASE) // itemsize
     if view[index] != value:
         view[index] = value
         memory.version += 1
-    memory.writes[address] = (context, value, context.clock, location)
+    memory.writes[address] = (context, value, time, location)
     if memory.watchers:
         parked = memory.watchers.pop(address >> 3, None)
         if parked is not None:
@@ -310,6 +313,8 @@ def put_integer(context: Program, address: int, value: int, itemsize: int, locat
 
 def see_word(context: Program | Task, address: int) -> None:
     """The clock of who reads a signal word is not before that of who wrote it."""
+    if context.memory_ns:
+        context.settle()
     write = context.memory.writes.get(address)
     if write is not None and write[2] > context.clock:
         context.clock = write[2]

@@ -11,7 +11,6 @@ from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerErro
 from ...runtime.address_map import FIRST_SLOT, STRIDE, STRIDE_BITS, rank_of
 from ..memory import VIEW_BASE, WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
-from ..program import CLOCK_READ_NS, LOCAL_LATENCY_NS, REMOTE_LATENCY_NS
 from ..requests import COMPARISONS, SPIN, Steps, WaitRequest
 from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
@@ -81,9 +80,13 @@ def symm_at_each(context: Program, addresses, ranks, mask) -> np.ndarray:
 def wait(context: Program, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
     view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
+    memory, rates = context.memory, context.rates
+    if context.memory_ns:
+        context.settle()
     for number in range(count):
-        word = address + number * itemsize
-        check_scalar(context, word, itemsize, "wait", None)
+        word = context.word = address + number * itemsize
+        known = memory.known_words[itemsize].get(word) or memory.check_word(word, itemsize, "wait")
+        context.clock += rates.wait_ns if known.rank == context.rank else rates.remote_ns
         index = (word - VIEW_BASE) // itemsize
         if not holds(view[index], expected, half):
             begin = context.clock
@@ -95,7 +98,9 @@ def wait(context: Program, address: int, count: int, expected: int, compare: str
             see_word(context, word)
             context.machine.timeline.waited(context, word, begin)
         else:
-            see_word(context, word)
+            write = memory.writes.get(word)
+            if write is not None and write[2] > context.clock:
+                context.clock = write[2]
     return 0
 
 
@@ -113,10 +118,17 @@ def notify(context: Program, address: int, rank: int, value: int, op: str, scope
             if scope == "intra_node" or not 0 <= rank < context.world_size:
                 check_peer(context, rank, "notify")
         memory.check_word(target, itemsize, "notify")
-    context.clock += LOCAL_LATENCY_NS if rank == context.rank else REMOTE_LATENCY_NS
+    if context.memory_ns:
+        context.settle()
+    rates = context.rates
+    if rank == context.rank:
+        seen = context.clock = context.clock + rates.local_ns
+    else:
+        seen = context.clock + rates.signal_ns
+        context.clock += rates.notify_ns
     if op == "add":
         value = wrap(WORDS[itemsize][(target - VIEW_BASE) // itemsize] + value, 8 * itemsize)
-    put_integer(context, target, value, itemsize, location)
+    put_integer(context, target, value, itemsize, location, seen)
 
 
 def load_word(context: Program, address: int, dtype: np.dtype, origin):
@@ -137,7 +149,7 @@ def atomic_poll(context: Program, address: int, expected, timeout, dtype: np.dty
     while view[index] != dtype.type(expected):
         if context.clock >= deadline:
             return np.False_
-        context.clock += CLOCK_READ_NS
+        context.clock += context.rates.clock_read_ns
         yield
     see_word(context, address)
     return np.True_
