@@ -158,7 +158,7 @@ def replayed_graph() -> None:
             triton_dist.check()
             time.sleep(0.01)
 
-    expect(errors.WaitTimeoutError, check_often, BOUND + GRACE, line_of("consumer"), f"flags[0] of rank {rank} == 1; it is 0")
+    expect(errors.WaitTimeoutError, check_often, BOUND + GRACE, line_of("consumer"), f"of rank {rank} == 1; it is 0")
     triton_dist.finalize()
 
 

@@ -19,7 +19,7 @@ import triton_dist
 from triton_dist import errors, utils
 from triton_dist.ops import ag_gemm
 from triton_dist.ops.collectives.barrier import barrier
-from triton_dist.ops.gemm.ag_gemm import PRODUCERS
+from triton_dist.ops.gemm.plan import OWN_METHODS
 from triton_dist.runtime.preload import Launch, preload
 
 COUNT = 5000
@@ -161,18 +161,18 @@ def barrier_counts() -> bool:
 
 
 def gathered_products() -> bool:
-    """ag_gemm with each producer: a replay gives the bits that the call outside the graph gave for the same input."""
-    right = [_gathered_product(producer) for producer in PRODUCERS]  # both on every rank, whatever one of them finds
+    """ag_gemm by each method: a replay gives the bits that the call outside the graph gave for the same input."""
+    right = [_gathered_product(method) for method in OWN_METHODS]  # all on every rank, whatever one of them finds
     return all(right)
 
 
-def _gathered_product(producer: str) -> bool:
+def _gathered_product(method: str) -> bool:
     rank, size, device = triton_dist.rank(), triton_dist.world_size(), triton_dist.device()
     rows, columns, depth, inputs = 72, 48, 80, 5
     generator = torch.Generator().manual_seed(7)
     matrices = [torch.randn(size * rows, depth, generator=generator).to(device, torch.bfloat16) for _ in range(inputs)]
     b = torch.randn(depth, columns, generator=generator).to(device, torch.bfloat16)
-    first = [ag_gemm(a[rank * rows : (rank + 1) * rows], b, producer=producer) for a in matrices]
+    first = [ag_gemm(a[rank * rows : (rank + 1) * rows], b, method=method) for a in matrices]
     right = True
     for a, eager in zip(matrices, first, strict=True):
         reference = a.double() @ b.double()
@@ -185,11 +185,11 @@ def _gathered_product(producer: str) -> bool:
     def wrong(call: int) -> torch.Tensor:
         return (out.view(torch.int16) != first[call % inputs].view(torch.int16)).any()
 
-    return replay(lambda: _call(shard, b, out, producer), feed, wrong) and right
+    return replay(lambda: _call(shard, b, out, method), feed, wrong) and right
 
 
-def _call(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, producer: str) -> None:
-    ag_gemm(shard, b, out=out, producer=producer)
+def _call(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, method: str) -> None:
+    ag_gemm(shard, b, out=out, method=method)
 
 
 def no_allocation_in_a_graph() -> bool:

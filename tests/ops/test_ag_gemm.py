@@ -17,9 +17,8 @@ from triton_dist import errors
 from triton_dist.ops import ag_gemm
 from triton_dist.ops.gemm import ag_gemm as module
 from triton_dist.ops.gemm import ag_gemm_kernels
-from triton_dist.ops.gemm.plan import METHODS, Plan, Rates, Tiles, check_tiles, choose_plan, fused_time, split_time
+from triton_dist.ops.gemm.plan import METHODS, OWN_METHODS, Plan, Rates, Tiles, check_tiles, choose_plan, fused_time, split_time
 
-OWN_METHODS = ("fused", "fused_kernel", "pipelined", "split")
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float8_e4m3fn: 8e-3, torch.float8_e5m2: 8e-3}
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=5, group=2)

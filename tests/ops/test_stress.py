@@ -14,13 +14,14 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from tests.ops.test_ag_gemm import OWN_METHODS, WRONG
+from tests.ops.test_ag_gemm import WRONG
 from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import ag_gemm
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm import ag_gemm as module
 from triton_dist.ops.gemm import ag_gemm_kernels
+from triton_dist.ops.gemm.plan import OWN_METHODS
 
 INPUTS = 4
 """Different inputs, used again and again in an order that all ranks know."""

@@ -13,7 +13,8 @@ import triton
 
 from ...errors import InvalidArgumentError
 
-METHODS = ("fused", "fused_kernel", "pipelined", "split", "nccl", "torch")
+OWN_METHODS = ("fused", "fused_kernel", "pipelined", "split")
+METHODS = (*OWN_METHODS, "nccl", "torch")
 PRODUCER_PROGRAMS = 8
 """Programs, and so SMs, of the kernel that pushes the shard in "fused_kernel"."""
 
@@ -58,6 +59,7 @@ class Rates:
     a library's product is under way. gather, gather_start: of ``all_gather``'s kernel. link, copy_start: of the copy engine, one copy to
     each peer after the other; the start is that of each copy with its signal. start: from the call to the first tile, and to the first
     copy. turn: between two groups of blocks of the fused product. call: between two library calls that wait for a signal.
+    pipeline: what the stream spends on signals before the first of these, beside the start.
     """
 
     sms: int = 132
@@ -72,6 +74,7 @@ class Rates:
     start: float = 8.0
     turn: float = 3.0
     call: float = 5.0
+    pipeline: float = 16.0
 
 
 H100 = Rates()
@@ -150,7 +153,7 @@ def tail_share(left: int, programs: int, width: int) -> float:
 def pipelined_time(size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> float:
     """Microseconds of copies with a product by cuBLAS for each shard that has arrived."""
     product = library_time(rows, columns, depth, itemsize, rates)
-    finished = rates.start + product
+    finished = rates.start + rates.pipeline + product
     for arrival in _arrivals(size, rows, depth, itemsize, rates):
         finished = max(finished, arrival) + rates.call + product
     return finished
