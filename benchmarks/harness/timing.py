@@ -50,7 +50,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Options:
-    """rounds: of each method. warm_up: calls before anything is timed. span_us: the shortest span. most_inner: calls in it at most.
+    """rounds: of each method. warm_up: calls of each turn before the timing. span_us: the shortest span. most_inner: calls in it at most.
 
     turns: the calls of a span are at least so many, so that a graph goes through all inputs.
     """
@@ -106,8 +106,8 @@ def _prepare(machine: Machine, method: Method, mode: str, options: Options) -> t
     def first_calls() -> float:
         _spoil(method)
         error = _checked(machine, method, method.call(0), 0)
-        for _ in range(options.warm_up):
-            method.call(0)
+        for call in range(options.warm_up * options.turns):
+            method.call(call % options.turns)
         return error
 
     errors = _together(machine, result, FAILED, first_calls)
