@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ..errors import InvalidArgumentError, NotInitializedError
+from .address_map import MAX_HEAP_SIZE
 
 
 class World(Protocol):
@@ -62,21 +63,6 @@ def current_world() -> World | None:
     from ..sim import context
 
     return context.current() or _process_world
-
-
-def ranks_of_group(group: object, what: str) -> tuple[int, ...]:
-    """World ranks of a ``torch.distributed`` group that this rank is in, in group order; None is all ranks.
-
-    what: the function that asks, for the messages. Raises InvalidArgumentError, NotInitializedError.
-    """
-    context = require_world(what)
-    if group is None:
-        return tuple(range(context.world_size))
-    import torch.distributed as dist
-
-    if not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
-    return tuple(dist.get_process_group_ranks(group))
 
 
 def rank() -> int:
@@ -153,6 +139,10 @@ def heap_size_or_default(heap_size: int | None, default: int) -> int:
             heap_size = int(text)
         except ValueError:
             raise InvalidArgumentError(f"{source}={text!r} is not a number of bytes") from None
-    if not isinstance(heap_size, int) or heap_size < 1:
+    if not isinstance(heap_size, int) or isinstance(heap_size, bool) or heap_size < 1:
         raise InvalidArgumentError(f"{source}={heap_size!r} must be a positive number of bytes")
+    if heap_size > MAX_HEAP_SIZE:
+        raise InvalidArgumentError(
+            f"{source}={heap_size} does not fit into a rank's slot of the address map, which takes up to {MAX_HEAP_SIZE} bytes"
+        )
     return heap_size
