@@ -12,6 +12,7 @@ from ..runtime.world import require_world
 
 __all__ = ["Team", "find_team", "workspace", "world_ranks_tensor"]
 
+
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The memory of an operator for this rank, stream and ``key``, made by ``make`` at the first call and kept as long as the world.
 

@@ -25,13 +25,13 @@ _INTER_NODE = tl.constexpr("inter_node")
 @triton.jit
 def rank(axis: tl.constexpr = -1):
     """Rank of this process in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("rank", axis=axis, function="rank", stamp="c8b29e9043fd41e9")
+    return lowering.emit("rank", axis=axis, function="rank", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def num_ranks(axis: tl.constexpr = -1):
     """Number of ranks in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="c8b29e9043fd41e9")
+    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="d53402e79d79cf96")
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def symm_at(ptr, rank):
     process's own heap; ``rank`` may be a tensor too, and the two are broadcast. Unchecked on a GPU; on the simulator a
     pointer outside the heap is a NotSymmetricError and a rank with no direct pointer an UnreachablePeerError.
     """
-    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="c8b29e9043fd41e9")
+    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="d53402e79d79cf96")
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def wait(
         sem=sem,
         cmp=cmp,
         function="wait",
-        stamp="c8b29e9043fd41e9",
+        stamp="d53402e79d79cf96",
     )
 
 
@@ -133,7 +133,7 @@ def consume_token(value, token):
     Takes a pointer, a tensor, a scalar; a block pointer or a descriptor is returned as it is, since the wait's block
     barrier already orders what is loaded through it.
     """
-    return lowering.emit("consume_token", value, token, function="consume_token", stamp="c8b29e9043fd41e9")
+    return lowering.emit("consume_token", value, token, function="consume_token", stamp="d53402e79d79cf96")
 
 
 @triton.jit
@@ -144,19 +144,19 @@ def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.cons
     to whoever acquires the word. Words are 32 or 64 bits. ``comm_scope``: "gpu" writes the local word, whatever
     ``rank`` is, for waiters on this GPU; "intra_node" and "inter_node" write rank's word at system scope.
     """
-    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="c8b29e9043fd41e9")
+    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def ld(ptr, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Loads one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "acquire"."""
-    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="c8b29e9043fd41e9")
+    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def st(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Stores one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "release"."""
-    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="c8b29e9043fd41e9")
+    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="d53402e79d79cf96")
 
 
 @triton.jit
@@ -165,7 +165,7 @@ def atomic_add(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _N
 
     ``semantic`` (or ``sem``) is "relaxed", the default, "acquire", "release" or "acq_rel".
     """
-    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="c8b29e9043fd41e9")
+    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="d53402e79d79cf96")
 
 
 @triton.jit
@@ -183,7 +183,7 @@ def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: t
         semantic=semantic,
         sem=sem,
         function="atomic_cas",
-        stamp="c8b29e9043fd41e9",
+        stamp="d53402e79d79cf96",
     )
 
 
@@ -193,31 +193,31 @@ def tid(axis: tl.constexpr = 0):
 
     Not for warp-specialised loops: Triton hands the value on to other warps as if it were the same for all.
     """
-    return lowering.emit("tid", axis=axis, function="tid", stamp="c8b29e9043fd41e9")
+    return lowering.emit("tid", axis=axis, function="tid", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def __syncthreads():
     """Barrier of the block's threads; it orders their accesses to global and shared memory among themselves."""
-    lowering.emit("syncthreads", function="__syncthreads", stamp="c8b29e9043fd41e9")
+    lowering.emit("syncthreads", function="__syncthreads", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def fence_cta():
     """Orders the calling thread's memory accesses before it with those after it, as the block's threads see them."""
-    lowering.emit("fence", scope="cta", function="fence_cta", stamp="c8b29e9043fd41e9")
+    lowering.emit("fence", scope="cta", function="fence_cta", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def fence_gpu():
     """Orders the calling thread's memory accesses before it with those after it, as this GPU's threads see them."""
-    lowering.emit("fence", scope="gpu", function="fence_gpu", stamp="c8b29e9043fd41e9")
+    lowering.emit("fence", scope="gpu", function="fence_gpu", stamp="d53402e79d79cf96")
 
 
 @triton.jit
 def fence_sys():
     """Orders the calling thread's memory accesses before it with those after it, as every GPU and the host see them."""
-    lowering.emit("fence", scope="sys", function="fence_sys", stamp="c8b29e9043fd41e9")
+    lowering.emit("fence", scope="sys", function="fence_sys", stamp="d53402e79d79cf96")
 
 
 # Builtins, not jit functions: Triton 3.6 makes a run-time value of what a jit function returns. They need no stamp, since

@@ -37,10 +37,13 @@ class Arena:
             return offset
         return self._from_heaps(size, free, f"no room for {nbytes} bytes")
 
-    def free(self, offset: int, nbytes: int) -> None:
-        """Give the offsets of an allocation back: to the team where they were set aside for it, else to everyone."""
-        size = OffsetAllocator.padded(nbytes)
-        if any(start <= offset < end for start, end in self.set_aside):
+    def set_aside_at(self, offset: int) -> bool:
+        """Whether an offset is in what was set aside for this team."""
+        return any(start <= offset < end for start, end in self.set_aside)
+
+    def free(self, offset: int, size: int) -> None:
+        """Give ``size`` bytes of offsets back: to the team where they were set aside for it, else to everyone."""
+        if self.set_aside_at(offset):
             self._own.release(offset, size)
         else:
             for offsets in self._maps:

@@ -113,9 +113,12 @@ def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: s
 def _sizes(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     """The sizes of a shape as ints. Negative ones are the heap's to refuse: on all ranks, if one rank has them."""
     try:
-        return tuple(operator.index(size) for size in ((shape,) if hasattr(shape, "__index__") else shape))  # type: ignore[union-attr,arg-type]
+        sizes = tuple(operator.index(size) for size in ((shape,) if hasattr(shape, "__index__") else shape))  # type: ignore[union-attr,arg-type]
     except TypeError:
         raise InvalidArgumentError(f"{what}: shape={shape!r} must be an integer or a sequence of integers") from None
+    if any(size >= 1 << 63 for size in sizes):
+        raise InvalidArgumentError(f"{what}: shape={shape!r} has a size that does not fit into 64 bits")
+    return sizes
 
 
 def _assigned_name() -> str | None:

@@ -78,7 +78,7 @@ def collect_dead_blocks() -> list[Block]:
         if not block.references:
             for rank in block.ranks:
                 release_pages(rank, block.offset, OffsetAllocator.padded(block.nbytes))
-            block.arena.free(block.offset, block.nbytes)
+            block.arena.free(block.offset, OffsetAllocator.padded(block.nbytes))
             dead.append(block)
     return dead
 

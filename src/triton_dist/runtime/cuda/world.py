@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +13,12 @@ import torch.distributed as dist
 from ...errors import InvalidArgumentError, NotInitializedError, TritonDistError, UnreachablePeerError
 from .. import context_layout
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
+from ..agreement import agreed
 from . import driver
 from .heap import CudaHeap
+from .peers import check_peers
 from .streams import CudaStreams
+from .team_gather import gather_among
 
 DEFAULT_HEAP_SIZE = 1 << 30
 """Bytes of each rank's heap unless ``initialize(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
@@ -55,10 +58,16 @@ class CudaWorld:
         self.workspaces: dict[Hashable, Any] = {}
         self.shmem_initialized = False
         self._control = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-        self.together("looking for peers", self._check_peers)
-        self.streams = CudaStreams(self)
-        self.heap = CudaHeap(self, heap_size)
-        self._write_context_page()
+        try:
+            self.together("looking at the world", self._check_place)
+            check_peers(self.device.index, self.world_size, self.gather)
+            self.streams = CudaStreams(self)
+            self.heap = CudaHeap(self, heap_size)
+            self._write_context_page()
+        except TritonDistError:
+            # All ranks have failed alike, and have nothing mapped; initialize() may be called again.
+            dist.destroy_process_group(self._control)
+            raise
 
     # ------------------------------------------------------------------ agreement
 
@@ -69,28 +78,20 @@ class CudaWorld:
         return values
 
     def together(self, what: str, act: Callable[[], Any]) -> None:
-        """Run ``act`` on every rank; if it fails on one, raise that rank's error on all."""
-        failed = ""
-        error: TritonDistError | None = None
-        try:
-            act()
-        except TritonDistError as caught:
-            error = caught
-            failed = f"{type(caught).__name__} on rank {self.rank} while {what}: {caught}"
-        reasons = [reason for reason in self.gather(failed) if reason]
-        if error is not None:
-            raise error
-        if reasons:
-            raise NotInitializedError("; ".join(reasons))
+        """Run ``act`` on every rank; if it fails on one, raise an error of that rank's class on all."""
+        agreed(self.gather, range(self.world_size), what, act)
 
-    def _check_peers(self) -> None:
+    def gather_among(self, ranks: Sequence[int], value: Any) -> list[Any]:
+        """The ``value`` of each of ``ranks``, in their order; each of them calls it, and no other rank. Raises AllocationMismatchError."""
+        if tuple(ranks) == tuple(range(self.world_size)):
+            return self.gather(value)
+        return gather_among(ranks, self.rank, value, self._control)
+
+    def _check_place(self) -> None:
         if self.world_size > MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"{self.world_size} ranks are more than the {MAX_WORLD_SIZE} that the address map has room for")
         if self.num_nodes > 1:
             raise UnreachablePeerError(f"the ranks are on {self.num_nodes} hosts; the symmetric heap reaches the GPUs of one host")
-        for peer in range(torch.cuda.device_count()):
-            if peer != self.device.index and not torch.cuda.can_device_access_peer(self.device.index, peer):
-                raise UnreachablePeerError(f"GPU {self.device.index} has no peer access to GPU {peer}; look at nvidia-smi topo -p2p r")
 
     # ------------------------------------------------------------------ the context page
 
