@@ -117,7 +117,11 @@ def test_operators_take_teams():
         rank = triton_dist.rank()
         team = triton_dist.make_team([0, 2] if rank % 2 == 0 else [3, 1])
         a = torch.full((16, 16), 1.0 + rank)
-        return ag_gemm(a, torch.eye(16), group=team)[::16, 0].tolist()
+        result = ag_gemm(a, torch.eye(16), group=team)[::16, 0].tolist()
+        barrier(team)
+        triton_dist.free_team(team)  # with what the operators kept for it
+        assert not triton_dist.runtime.world.require_world("test").workspaces
+        return result
 
     assert triton_dist.simulate(fn, 4) == [[1, 3], [4, 2], [1, 3], [4, 2]]
 

@@ -17,6 +17,7 @@ def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The memory of an operator for this rank, stream and ``key``, made by ``make`` at the first call and kept as long as the world.
 
     Calls of one operator on one stream follow each other, so they can share it; other streams have their own.
+    key: the team's ranks, or a tuple that begins with them: ``free_team`` drops the workspaces of its team.
     """
     context = require_world(what)
     full_key = (what, context.stream, key)

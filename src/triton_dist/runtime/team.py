@@ -76,12 +76,18 @@ def make_team(members: object, *, arena_size: int = 0) -> Team:
 def free_team(team: Team) -> None:
     """Give a team's part of the symmetric heap back. Every member calls it; no rank may have a tensor of the team any more.
 
+    Waits for this rank's device work, and drops what operators keep for the team between calls.
     Raises InvalidArgumentError, naming a rank and a tensor that lives, and NotInTeamError.
     """
     world = require_world("free_team")
     team = find_team(team, "free_team")
-    if team.size == world.world_size:
+    if team.ranks == tuple(range(world.world_size)):
         raise InvalidArgumentError("free_team: the team of all ranks lives as long as the world; triton_dist.finalize() ends it")
+    world.synchronize(why="free_team()")
+    for full_key in list(world.workspaces):
+        key = full_key[-1]  # type: ignore[index]
+        if key == team.ranks or isinstance(key, tuple) and key[:1] == (team.ranks,):
+            del world.workspaces[full_key]
     world.heap.free_team(world, team)
 
 

@@ -142,6 +142,8 @@ class SymmetricHeap:
         """Give the arena of a team back; every one of its ranks must call. Raises InvalidArgumentError if a tensor of it lives."""
 
         def act() -> None:
+            for rank in team.ranks:
+                context.simulation.contexts[rank].release_done()
             gc.collect()
             self._forget(collect_dead_blocks())
             arena = self._arenas.get(team.ranks)
