@@ -36,6 +36,8 @@ DEADLINE = 60.0
 class FakeWorld(CudaWorld):
     """A world whose GPU is the CPU. What follows the start of torch.distributed is the real thing."""
 
+    capturing = False
+
     def __init__(self, heap_size: int = HEAP) -> None:
         self.device = torch.device("cpu")
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()

@@ -168,6 +168,11 @@ class CudaHeap:
                 f"{kind}: this process was forked from rank {self._world.rank} and is no rank itself; make collective calls in the rank"
             )
         cause = failure
+        if self._world.streams.capturing:
+            cause = InvalidArgumentError(
+                f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, "
+                "or call the operator once before it is captured"
+            )
         if check is not None:
             try:
                 check()
@@ -291,15 +296,24 @@ class CudaHeap:
         block = self.lookup(address)
         if block is not None and not block.freed:
             return block
-        if block is not None and not block.world_ended:
-            raise UseAfterFreeError(f"{what}: {block.name!r} was freed before")
-        if rank_of(address) is not None:
-            raise UseAfterFreeError(
-                f"{what}: a tensor of shape {list(tensor.shape)} lies in the symmetric memory of a world that has ended (finalize), "
-                "or of a tensor that was freed; allocate it again after initialize()"
-            )
+        self.check_alive(tensor, what)
         raise NotSymmetricError(
             f"{what} needs a symmetric tensor, but a tensor of shape {list(tensor.shape)} {describe_ordinary(tensor, self._world.device)}"
+        )
+
+    def check_alive(self, tensor: torch.Tensor, what: str) -> None:
+        """Raise UseAfterFreeError if a tensor lies in symmetric memory that was freed or whose world has ended. Any tensor may be given."""
+        address = address_of(tensor)
+        if rank_of(address) is None:
+            return
+        block = self.lookup(address)
+        if block is not None and not block.freed:
+            return
+        if block is not None and not block.world_ended:
+            raise UseAfterFreeError(f"{what}: {block.name!r} was freed before")
+        raise UseAfterFreeError(
+            f"{what}: a tensor of shape {list(tensor.shape)} lies in the symmetric memory of a world that has ended (finalize), "
+            "or of a tensor that was freed; allocate it again after initialize()"
         )
 
     def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:

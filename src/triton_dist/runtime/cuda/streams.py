@@ -35,6 +35,11 @@ class CudaStreams:
         with torch.cuda.stream(stream):
             yield
 
+    @property
+    def capturing(self) -> bool:
+        """Whether what is queued on the current stream goes into a CUDA graph now."""
+        return torch.cuda.is_current_stream_capturing()
+
     def key(self, stream: torch.cuda.Stream) -> int:
         return stream.cuda_stream
 
@@ -63,17 +68,21 @@ class CudaStreams:
         return begin.elapsed_time(end)
 
     def write_value(self, target: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
+        self._world.heap.check_alive(target, "write_value")
         bits = target.element_size() * 8
         driver.call(f"cuStreamWriteValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), 0)
 
     def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
         if compare not in _WAITS:
             raise InvalidArgumentError(f"wait_value: a CUDA stream can wait for {sorted(_WAITS)} only, not {compare!r}; wait in a kernel")
+        self._world.heap.check_alive(target, "wait_value")
         bits = target.element_size() * 8
         driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _WAITS[compare])
 
     def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
         """By the copy engine where both are contiguous, else by torch's kernel."""
+        for tensor in (destination, source):
+            self._world.heap.check_alive(tensor, "copy_async")
         if destination.is_contiguous() and source.is_contiguous():
             size: Any = source.numel() * source.element_size()
             if size:

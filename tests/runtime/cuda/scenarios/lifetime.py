@@ -17,6 +17,7 @@ from tests.runtime.cuda.fake_driver import (
 )
 from tests.runtime.cuda.fake_world import FakeWorld, offset_of
 from triton_dist import errors
+from triton_dist.runtime.cuda.streams import CudaStreams
 
 MEBIBYTE = 1 << 20
 
@@ -125,6 +126,41 @@ def worlds_follow_each_other(fake: FakeDriver) -> None:
     assert fake.in_use == (0, 0, 0)
 
 
+def streams_refuse_what_is_gone(fake: FakeDriver) -> None:
+    """Host functions that take any tensor know a symmetric one that is gone."""
+    world = FakeWorld()
+    streams = CudaStreams(world)
+    freed = triton_dist.symm_zeros(4, torch.int64)
+    old = triton_dist.symm_zeros(4, torch.int64)
+    triton_dist.symm_free(freed)
+    calls: list[tuple[str, Callable[[torch.Tensor], Any]]] = [
+        ("write_value", lambda tensor: streams.write_value(tensor[0], 1, None)),  # type: ignore[arg-type]
+        ("wait_value", lambda tensor: streams.wait_value(tensor[0], 1, "ge", None)),  # type: ignore[arg-type]
+        ("copy_async", lambda tensor: streams.copy(torch.zeros(4, dtype=torch.int64), tensor, None)),  # type: ignore[arg-type]
+        ("copy_async", lambda tensor: streams.copy(tensor, torch.zeros(4, dtype=torch.int64), None)),  # type: ignore[arg-type]
+    ]
+    for what, use in calls:
+        with pytest.raises(errors.UseAfterFreeError, match=f"{what}: 'freed' was freed before"):
+            use(freed)
+    world.leave()
+    world = streams._world = FakeWorld()
+    for what, use in calls:
+        with pytest.raises(errors.UseAfterFreeError, match=f"{what}: .*world that has ended"):
+            use(old)
+    world.heap.check_alive(torch.zeros(1), "any")
+    alive = triton_dist.symm_zeros(4, torch.int64)
+    world.heap.check_alive(alive, "any")
+
+
+def allocation_is_refused_in_a_capture(fake: FakeDriver) -> None:
+    world = FakeWorld()
+    world.capturing = world.rank == 1
+    with pytest.raises(errors.InvalidArgumentError, match="rank 1: allocation while a CUDA graph is captured"):
+        triton_dist.symm_empty(3)
+    world.capturing = False
+    triton_dist.symm_empty(3)
+
+
 def children_are_not_ranks(fake: FakeDriver) -> None:
     FakeWorld()
     tensor = triton_dist.symm_zeros(10)
@@ -146,5 +182,7 @@ SCENARIOS = [
     teams_free_at_their_own_calls,
     freed_tensors_are_refused,
     worlds_follow_each_other,
+    streams_refuse_what_is_gone,
+    allocation_is_refused_in_a_capture,
     children_are_not_ranks,
 ]
