@@ -228,12 +228,11 @@ def queued_work_is_waited_for() -> bool:
 def torch_symmetric_memory() -> bool:
     """Refused by name, then adopted: the same bytes at our addresses, reached by kernels of the peers."""
     rank, size = triton_dist.rank(), triton_dist.world_size()
-    if torch.cuda.device_count() < size and not os.environ.get("ONE_GPU_EACH"):
-        raise Skip("torch's symmetric memory wants one GPU for each rank")
     import torch.distributed._symmetric_memory as symm_mem
 
     theirs = symm_mem.empty(1024, dtype=torch.int32, device=triton_dist.device())
-    symm_mem.rendezvous(theirs, dist.group.WORLD)
+    if torch.cuda.device_count() >= size:
+        symm_mem.rendezvous(theirs, dist.group.WORLD)  # torch wants ranks on different GPUs, by their numbers; we do without it
     right = not triton_dist.is_symmetric(theirs)
     right &= raises(errors.NotSymmetricError, lambda: triton_dist.symm_peer(theirs, 0), "symm_adopt")
     right &= raises(errors.NotSymmetricError, lambda: triton_dist.symm_free(theirs), "symm_adopt")
@@ -259,8 +258,6 @@ def torch_symmetric_memory() -> bool:
 def torch_memory_pool() -> bool:
     """A tensor from the MemPool of torch's symmetric memory."""
     rank, size = triton_dist.rank(), triton_dist.world_size()
-    if torch.cuda.device_count() < size and not os.environ.get("ONE_GPU_EACH"):
-        raise Skip("torch's symmetric memory wants one GPU for each rank")
     import torch.distributed._symmetric_memory as symm_mem
 
     if not hasattr(symm_mem, "get_mem_pool"):
@@ -269,6 +266,31 @@ def torch_memory_pool() -> bool:
         theirs = torch.full((256,), rank, dtype=torch.int32, device=triton_dist.device())
     right = raises(errors.NotSymmetricError, lambda: triton_dist.symm_peer(theirs, 0), "symm_adopt")
     return right and gathered(triton_dist.symm_adopt(theirs), tuple(range(size))) == [[peer] * 256 for peer in range(size)]
+
+
+def torch_other_backend() -> bool:
+    """Memory of another backend of torch's symmetric memory (TORCH_SYMM_BACKEND=NVSHMEM or NCCL): adopted rightly, or refused by name."""
+    backend = os.environ.get("TORCH_SYMM_BACKEND")
+    if not backend:
+        raise Skip("TORCH_SYMM_BACKEND is not set")
+    import torch.distributed._symmetric_memory as symm_mem
+
+    try:
+        symm_mem.set_backend(backend)
+        theirs = symm_mem.empty(1024, dtype=torch.int32, device=triton_dist.device())
+        symm_mem.rendezvous(theirs, dist.group.WORLD)
+    except Exception as error:  # noqa: BLE001 - what torch can't do here is not ours to judge
+        raise Skip(f"torch has no such memory here: {type(error).__name__}") from error
+    theirs.fill_(triton_dist.rank())
+    right = raises(errors.NotSymmetricError, lambda: triton_dist.symm_peer(theirs, 0))
+    try:
+        adopted = triton_dist.symm_adopt(theirs)
+    except (errors.NotSymmetricError, errors.AllocationMismatchError) as error:
+        if triton_dist.rank() == 0:
+            print(f"({backend} is refused: {error})", flush=True)
+        return right
+    ranks = tuple(range(triton_dist.world_size()))
+    return right and gathered(adopted[:256], ranks) == [[peer] * 256 for peer in ranks]
 
 
 def ordinary_memory() -> bool:
@@ -347,7 +369,8 @@ def failed_starts() -> bool:
 
 PARTS = [
     context_page, teams, teams_in_operators, mesh_dimensions, team_records, arenas, errors_on_every_rank, dropped_tensors,
-    queued_work_is_waited_for, torch_symmetric_memory, torch_memory_pool, ordinary_memory, joined_again, failed_starts,
+    queued_work_is_waited_for, torch_symmetric_memory, torch_memory_pool, torch_other_backend,
+    ordinary_memory, joined_again, failed_starts,
 ]  # fmt: skip
 
 

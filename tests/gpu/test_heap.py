@@ -38,7 +38,7 @@ def test_one_rank_a_gpu(ranks):
     need(ranks)
     outcomes = run(ranks)
     if ranks == 4:
-        assert {said for part, said in outcomes.items() if part != "torch_memory_pool"} == {"right"}
+        assert {said for part, said in outcomes.items() if part not in ("torch_memory_pool", "torch_other_backend")} == {"right"}
 
 
 def test_two_ranks_share_a_gpu():
@@ -49,6 +49,12 @@ def test_two_ranks_share_a_gpu():
 def test_each_process_sees_one_gpu(ranks):
     need(ranks)
     assert run(ranks, ONE_GPU_EACH="1")["teams"] == "right"
+
+
+@pytest.mark.parametrize("backend", ["NVSHMEM", "NCCL"])
+def test_other_backends_of_torch(backend):
+    need(2)
+    run(2, "torch_other_backend", TORCH_SYMM_BACKEND=backend)
 
 
 def test_expandable_segments():

@@ -79,7 +79,8 @@ def symm_adopt(tensor: torch.Tensor, *, name: str | None = None, group: object =
     Collective over ``group`` (as for ``symm_empty``): every rank passes a tensor of the same shape, strides and dtype, at the same place
     in an allocation of the same size. The memory is mapped a second time, at this package's addresses, so that ``symm_peer`` and
     ``dl.symm_at`` work on the tensor returned; ``tensor`` stays valid and lives as long as that one does. On the device the two are one
-    memory only between kernels and copies: a kernel must not write through one and read through the other.
+    memory only between kernels and copies: a kernel must not write through one and read through the other. Nothing may use the memory
+    during the call. The tensor goes as other symmetric ones do: dropped, by ``symm_free``, or with its world.
     A tensor that is symmetric already is returned as it is.
 
     Raises NotSymmetricError, on every rank and saying why, where it can't be done: memory of cudaMalloc (torch's ordinary tensors),

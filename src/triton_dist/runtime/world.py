@@ -106,8 +106,9 @@ def initialize(heap_size: int | None = None) -> None:
     In a script that torchrun starts on GPUs it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of
     all ranks, and tells kernels who they are. In the simulator ``simulate`` has done all that.
 
-    heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
-    Raises NotInitializedError where there is no GPU, AddressInUseError, HeapFullError, UnreachablePeerError.
+    heap_size: bytes of each rank's symmetric heap, the same on all ranks; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
+    Raises NotInitializedError where there is no GPU or launcher; and, the same on every rank, AddressInUseError, HeapFullError,
+    UnreachablePeerError and InvalidArgumentError. Nothing stays mapped then, and it may be called again.
     """
     global _process_world
     if current_world() is not None:

@@ -62,8 +62,7 @@ class FakeWorld(CudaWorld):
 
     def leave(self) -> None:
         self.gather("closing")
-        self.heap.close()
-        self.gather("closed")
+        self.together("leaving", self.heap.close)
         dist.destroy_process_group(self._control)
         runtime_world._process_world = None
 

@@ -93,10 +93,14 @@ class CudaHeap:
         self._offsets = OffsetAllocator.of_ranges([(0, MAX_HEAP_SIZE)])
         self._blocks = BlockTable()
         self._teams: dict[tuple[int, ...], _TeamState] = {}
-        self._table = TeamTable(self.bytes_at)
-        everyone = Team(world.rank, tuple(range(world.world_size)))
-        self._enter(everyone, [self._table.free])
-        self._keep_clear(everyone.ranks)
+        try:
+            self._table = TeamTable(self.bytes_at)
+            everyone = Team(world.rank, tuple(range(world.world_size)))
+            self._enter(everyone, [self._table.free])
+            self._keep_clear(everyone.ranks)
+        except BaseException:
+            self._map.close()
+            raise
 
     def close(self) -> None:
         """Unmap everything; all ranks call it. Tensors that still exist are UseAfterFreeError wherever this package gets them."""
@@ -104,6 +108,7 @@ class CudaHeap:
         for block in self._blocks:
             if block.release is not None:
                 block.release()
+                block.release = block.keeps = None
         leave_behind(list(self._blocks))
         self._map.close()
 

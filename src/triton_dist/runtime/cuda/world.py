@@ -134,8 +134,7 @@ class CudaWorld:
         torch.cuda.synchronize(self.device)
         self.gather("closing")
         self.workspaces.clear()
-        self.heap.close()
-        self.gather("closed")
+        self.together("leaving", self.heap.close)
         dist.destroy_process_group(self._control)
 
 
