@@ -28,7 +28,8 @@ class Block:
     """One symmetric allocation: the same ``offset`` on all ranks of its ``arena``'s team.
 
     number: its place in the order of the team's allocations. span: bytes that it takes from the heap, or of adopted mappings.
-    freed: ``symm_free`` was called, or its world has ended. references: storages of this process over it, on any rank.
+    freed: ``symm_free`` was called, or its world has ended. settled: no kernel of this rank uses it any more.
+    references: storages of this process over it, on any rank.
     release, keeps: of adopted memory: unmaps it, and the tensor that it came from. world_ended, before: this is no allocation of this
     world; its offsets stay unused because of tensors of earlier ones, ``before`` in this process.
     """
@@ -40,6 +41,7 @@ class Block:
     arena: Arena
     name: str
     freed: bool = False
+    settled: bool = False
     references: int = 0
     release: Callable[[], None] | None = None
     keeps: torch.Tensor | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 class _Call:
     """What a rank says at a meeting.
 
-    kind, asked: the call, the same on all ranks. failure: what is wrong with the arguments here. dead: numbers of the team's blocks
-    that nothing refers to here. free: this rank's free offsets. records: free records of the table of teams. placed: where the team's
+    kind, request: the call, the same on all ranks. asked: it in words. failure: what is wrong with the arguments here.
+    dead: numbers of the team's blocks that nothing refers to here. free: this rank's free offsets. records: free records of the table of teams. placed: where the team's
     blocks lie as this rank sees it, and its last one in words.
     """
 
     kind: str
+    request: Any
     asked: str
     failure: tuple[type[TritonDistError], str] | None
     dead: tuple[int, ...]
@@ -149,8 +150,8 @@ class CudaHeap:
     def _keep_clear(self, everyone: tuple[int, ...]) -> None:
         """Leave the offsets unused at which some rank still has tensors of an earlier world, until it drops them."""
         state = self._teams[everyone]
-        found = merged([range for ranges in self._world.gather(left_over_ranges()) for range in ranges])
-        for start, end in found:
+        by_rank = self._world.gather(left_over_ranges())
+        for start, end in merged([there for ranges in by_rank for there in ranges]):
             end = min(end, MAX_HEAP_SIZE)
             self._offsets.take(start, end - start)
             block = Block(state.count, start, end - start, end - start, state.arena, "memory of a world that has ended", freed=True)
@@ -161,10 +162,18 @@ class CudaHeap:
     # ------------------------------------------------------------------ meetings
 
     def _meet(
-        self, team: Team, kind: str, asked: str, check: Callable[[], Any] | None = None, *, failure: TritonDistError | None = None
+        self,
+        team: Team,
+        kind: str,
+        asked: str,
+        check: Callable[[], Any] | None = None,
+        *,
+        request: Any = None,
+        failure: TritonDistError | None = None,
     ) -> tuple[_TeamState, list[_Call]]:
         """Meet the ranks of ``team``, see that all make the same call, and free what nobody refers to any more.
 
+        asked: the call in words; it has to be the same on all ranks, or ``request`` has to be, if given.
         check: of this rank's arguments. An error of it, or ``failure``, found before, is raised on all ranks.
         Raises AllocationMismatchError. Free ranges in the calls are those after the freeing.
         """
@@ -183,7 +192,7 @@ class CudaHeap:
                 check()
             except TritonDistError as error:
                 cause = error
-        calls = self._world.gather_among(team.ranks, self._say(team, kind, asked, cause))
+        calls = self._world.gather_among(team.ranks, self._say(team, kind, asked if request is None else request, asked, cause))
         # First what is wrong with the arguments: it may be why the calls differ.
         raise_first([call.failure for call in calls], team.ranks, f"symmetric {kind}", cause)
         _check_same(team.ranks, calls)
@@ -192,20 +201,24 @@ class CudaHeap:
         given_back = [there for there in freed if not state.arena.set_aside_at(there[0])]
         return state, [_with_free(call, given_back) for call in calls] if given_back else calls
 
-    def _say(self, team: Team, kind: str, asked: str, cause: TritonDistError | None) -> _Call:
+    def _say(self, team: Team, kind: str, request: Any, asked: str, cause: TritonDistError | None) -> _Call:
         count_dropped()
         blocks = self._blocks.of_team(team.ranks)
-        dead = tuple(number for number, block in blocks.items() if block.dead)
-        if dead:
+        # A call that fails frees nothing; in a capture it could not wait for the device.
+        dead = {} if cause is not None else {number: block for number, block in blocks.items() if block.dead}
+        if not all(block.settled for block in dead.values()):
             # Kernels that were queued before the tensors went may still use the memory.
             self._world.synchronize()
+            for block in dead.values():
+                block.settled = True
         state = self._teams.get(team.ranks)
         places = hash(tuple((number, block.offset, block.span) for number, block in sorted(blocks.items())))
         return _Call(
             kind,
+            request,
             asked,
             None if cause is None else (type(cause), str(cause)),
-            dead,
+            tuple(dead),
             self._offsets.free_ranges(),
             self._table.free,
             (places, "nothing yet" if state is None else state.last),
@@ -336,7 +349,7 @@ class CudaHeap:
         """Free the block of a tensor on all its ranks; all of them call it."""
         block = self.find(tensor, "symm_free")
         team = Team(block.ranks.index(world.rank), block.ranks)
-        self._meet(team, "free", f"{block.name!r} (number {block.number})")
+        self._meet(team, "free", f"{block.name!r}", request=block.number)
         block.freed = True
 
 
@@ -351,7 +364,7 @@ def _check_same(ranks: Sequence[int], calls: Sequence[_Call]) -> None:
     """Raise AllocationMismatchError if two ranks make different calls, or have placed the same allocations differently."""
     first = calls[0]
     for rank, call in zip(ranks, calls, strict=True):
-        if (call.kind, call.asked) != (first.kind, first.asked):
+        if (call.kind, call.request) != (first.kind, first.request):
             raise AllocationMismatchError(
                 f"symmetric {call.kind}: rank {rank} asked for {call.kind} {call.asked}, but rank {ranks[0]} asked for {first.kind} "
                 f"{first.asked}; all ranks must make the same symmetric allocations and frees in the same order"
@@ -365,7 +378,7 @@ def _check_same(ranks: Sequence[int], calls: Sequence[_Call]) -> None:
 
 def _with_free(call: _Call, ranges: Sequence[Range]) -> _Call:
     """The call of a rank that has these ranges free, too."""
-    return _Call(call.kind, call.asked, call.failure, call.dead, merged([*call.free, *ranges]), call.records, call.placed)
+    return replace(call, free=merged([*call.free, *ranges]))
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
