@@ -46,8 +46,8 @@ class _Call:
     """What a rank says at a meeting.
 
     kind, request: the call, the same on all ranks. asked: it in words. failure: what is wrong with the arguments here.
-    dead: numbers of the team's blocks that nothing refers to here. free: this rank's free offsets. records: free records of the table of teams. placed: where the team's
-    blocks lie as this rank sees it, and its last one in words.
+    dead: numbers of the team's blocks that nothing refers to here. free: this rank's free offsets. records: free records of the table of
+    teams. placed: where the team's blocks lie as this rank sees it, and its last one in words.
     """
 
     kind: str
