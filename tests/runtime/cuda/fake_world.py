@@ -29,7 +29,7 @@ from triton_dist.runtime.cuda.world import _TIMEOUT, CudaWorld
 from triton_dist.runtime.symmetric import address_of
 
 HEAP = 16 << 20
-DEADLINE = 60.0
+DEADLINE = 150.0
 """Seconds for all scenarios of one set of ranks."""
 
 

@@ -90,7 +90,12 @@ def adopt_memory(
 
     def map_all() -> None:
         try:
-            map_memory(data_base(world.rank) + offset, foreign.size, foreign.handle, device, undo)
+            try:
+                map_memory(data_base(world.rank) + offset, foreign.size, foreign.handle, device, undo)
+            except driver.CudaDriverError as error:
+                raise NotSymmetricError(
+                    f"symm_adopt: the driver does not map the tensor's allocation of {foreign.size} bytes a second time: {error}"
+                ) from error
             for peer, descriptor in shared.items():
                 map_of_peer(peer, data_base(peer) + offset, foreign.size, descriptor, device, undo)
         finally:

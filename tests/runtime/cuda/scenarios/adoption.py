@@ -14,6 +14,7 @@ from tests.runtime.cuda.fake_driver import (
     CUmemAllocationHandleType,
     CUmemAllocationProp,
     CUmemLocationType,
+    CUresult,
     FakeDriver,
 )
 from tests.runtime.cuda.fake_world import HEAP, FakeWorld, cpu_tensor_over, everyone, offset_of
@@ -117,6 +118,15 @@ def what_is_not_adopted_is_refused(fake: FakeDriver) -> None:
         assert fake.in_use == before, text
     with pytest.raises(errors.UseAfterFreeError):
         triton_dist.symm_adopt(freed)
+    own, denied = heap_base(rank) // STRIDE, CUresult.CUDA_ERROR_NOT_PERMITTED
+    for where, expected, text in (
+        (lambda slot: slot == own, errors.NotSymmetricError, "rank 1: .*not map .* a second time"),
+        (lambda slot: slot != own, errors.UnreachablePeerError, "rank 1: .*can't reach the memory of rank"),
+    ):
+        fake.faults = {"cuMemMap": lambda address, *rest, where=where: denied if where(address // STRIDE) else None} if rank == 1 else {}
+        with pytest.raises(expected, match=text):
+            triton_dist.symm_adopt(right)
+        assert fake.in_use == before, text
     # A mapping that is not what it seems: found by looking, not believed.
     fake.faults = {"cuMemMap": lambda address, size, offset, handle, flags: _swap(fake, handle)} if rank == 1 else {}
     with pytest.raises(errors.NotSymmetricError, match="rank 1: .*mapped in part only"):
