@@ -89,7 +89,7 @@ class CudaHeap:
                 "TRITON_DIST_HEAP_SIZE)"
             )
         self._unit = driver.granularity(world.device.index or 0)
-        self.size = -(-size // self._unit) * self._unit
+        self.size = self._rounded(size)
         self._map = AddressMap(world.device.index or 0, world.rank, world.world_size, self.size, world.gather)
         self._offsets = OffsetAllocator.of_ranges([(0, MAX_HEAP_SIZE)])
         self._blocks = BlockTable()
@@ -112,6 +112,10 @@ class CudaHeap:
                 block.release = block.keeps = None
         leave_behind(list(self._blocks))
         self._map.close()
+
+    def _rounded(self, nbytes: int) -> int:
+        """Up to a multiple of what the driver maps."""
+        return -(-nbytes // self._unit) * self._unit
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
         """A uint8 tensor over mapped device memory."""
@@ -292,12 +296,13 @@ class CudaHeap:
         try:
             state, calls = self._meet(team, "adoption", asked, failure=problem)
             assert found is not None  # else its problem was raised on all ranks
-            above = [[(max(start, self.size), end) for start, end in call.free if end > self.size] for call in calls]
+            above = [[(self._rounded(max(start, self.size)), end) for start, end in call.free] for call in calls]
+            above = [[(start, end) for start, end in ranges if start < end] for ranges in above]
             offset, undo = adopt_memory(found, world, team.ranks, above, self._unit)
         finally:
             if found is not None:
                 found.release()
-        span = -(-found.size // self._unit) * self._unit
+        span = self._rounded(found.size)
         self._offsets.take(offset, span)
         block = self._add(state, offset, found.size, span, name, asked)
         # Its first owner must not give the memory to others while the adopted tensor lives.

@@ -77,6 +77,19 @@ def adopted_memory_is_symmetric(fake: FakeDriver) -> None:
         triton_dist.symm_peer(kept, 0)
 
 
+def adopted_beside_left_over_tensors(fake: FakeDriver) -> None:
+    """A tensor of an earlier, larger world lies behind the heap, and does not end where memory can be mapped."""
+    world = FakeWorld()
+    old = triton_dist.symm_zeros(10 << 20, torch.int8)
+    world.leave()
+    FakeWorld(4 << 20)
+    theirs = foreign(fake)
+    ours = triton_dist.symm_adopt(theirs)
+    assert not offset_of(old) <= offset_of(ours) < offset_of(old) + old.numel()
+    ours.fill_(7)
+    assert (theirs == 7).all()
+
+
 def teams_adopt(fake: FakeDriver) -> None:
     world = FakeWorld()
     if world.rank < 2:
@@ -142,4 +155,4 @@ def _swap(fake: FakeDriver, handle: int) -> None:
     fake.cuMemRelease(other)
 
 
-SCENARIOS = [adopted_memory_is_symmetric, teams_adopt, what_is_not_adopted_is_refused]
+SCENARIOS = [adopted_memory_is_symmetric, adopted_beside_left_over_tensors, teams_adopt, what_is_not_adopted_is_refused]
