@@ -28,7 +28,11 @@ _HOMES = {
     "symm_full": "triton_dist.runtime.symmetric",
     "symm_peer": "triton_dist.runtime.symmetric",
     "symm_free": "triton_dist.runtime.symmetric",
+    "symm_adopt": "triton_dist.runtime.symmetric",
     "is_symmetric": "triton_dist.runtime.symmetric",
+    "Team": "triton_dist.runtime.team",
+    "make_team": "triton_dist.runtime.team",
+    "free_team": "triton_dist.runtime.team",
     "device": "triton_dist.runtime.streams",
     "Stream": "triton_dist.runtime.streams",
     "Event": "triton_dist.runtime.streams",
@@ -47,7 +51,8 @@ if TYPE_CHECKING:
     from . import errors, language, ops, primitives, runtime, sim, utils
     from .jit_function import jit
     from .runtime.streams import Event, Stream, copy_async, current_stream, device, stream, synchronize, wait_value, write_value
-    from .runtime.symmetric import is_symmetric, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
+    from .runtime.symmetric import is_symmetric, symm_adopt, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
+    from .runtime.team import Team, free_team, make_team
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.simulate import simulate
 

@@ -11,6 +11,10 @@ class InvalidArgumentError(TritonDistError, ValueError):
     """An argument has a value or a type that the function does not take."""
 
 
+class NotInTeamError(InvalidArgumentError):
+    """A rank that is not a member of a team made a call that only its members may make."""
+
+
 class NotInitializedError(TritonDistError, RuntimeError):
     """A function that needs a world (``simulate``, ``initialize``) was called without one."""
 

@@ -1,41 +1,25 @@
-"""What an operator needs to know of the ranks that it runs on, and the memory that it keeps between calls."""
+"""What operators need of a team (``runtime.team``), and the memory that they keep between calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..errors import CaptureError
 from ..runtime.symmetric import symm_empty, symm_peer
-from ..runtime.world import ranks_of_group, require_world
+from ..runtime.team import Team, find_team
+from ..runtime.world import require_world
 
-
-@dataclass(frozen=True)
-class Team:
-    """The ranks of a group. index: this rank's place among them; ranks: their world ranks, in group order."""
-
-    index: int
-    ranks: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return len(self.ranks)
-
-
-def find_team(group: object, what: str) -> Team:
-    """The ranks of a ``torch.distributed`` group; None is all ranks. Raises InvalidArgumentError, NotInitializedError."""
-    ranks = ranks_of_group(group, what)
-    return Team(ranks.index(require_world(what).rank), ranks)
+__all__ = ["Team", "find_team", "workspace", "world_ranks_tensor"]
 
 
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The memory of an operator for this rank, stream and ``key``, made by ``make`` at the first call and kept as long as the world.
 
     Calls of one operator on one stream follow each other, so they can share it; other streams have their own.
+    key: the team's ranks, or a tuple that begins with them: ``free_team`` drops the workspaces of its team.
     Raises CaptureError where it would have to be made while the stream is captured into a CUDA graph.
     """
     context = require_world(what)

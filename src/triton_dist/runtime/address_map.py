@@ -22,6 +22,9 @@ MAX_WORLD_SIZE = 127
 GUARD_BYTES = 2 << 20
 """The first bytes of each heap stay unmapped, so that a NULL or a small offset faults."""
 
+MAX_HEAP_SIZE = STRIDE - 2 * GUARD_BYTES
+"""Bytes of the largest heap: a slot less the guard at its start and as much at its end."""
+
 
 def heap_base(rank: int) -> int:
     """First address of the slot that holds ``rank``'s heap."""

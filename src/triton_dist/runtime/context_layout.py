@@ -34,7 +34,17 @@ RECORD_COUNTER = 0x100
 """uint32 that kernels add to: the next slot of the wait board's ring of records. In a line of its own, away from the constant words."""
 
 TEAM_TABLE = 0x400
-"""Start of the table of teams, one record a team: start, stride, size, this process's rank in it (int32 each)."""
+"""Start of the table of teams, one record a team: start, stride, size, this process's rank in it (int32 each).
+
+Size 0 marks a record that no team has. Record 0 is the team of all ranks; a team has the same record number on all its ranks. Teams
+whose ranks are not evenly spaced have no record.
+"""
+
+TEAM_RECORD_BYTES = 16
+"""Bytes of a record of the table of teams."""
+
+MAX_TEAMS = 64
+"""Records in the table of teams; further teams work, but kernels can't look them up."""
 
 PAGE_BYTES = 2 << 20
 """Bytes of the page: the smallest unit that a CUDA device maps."""

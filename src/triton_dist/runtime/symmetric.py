@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import linecache
+import operator
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ..errors import InvalidArgumentError
-from .world import current_world, ranks_of_group, require_world
+from .team import find_team
+from .world import current_world, require_world
 
 _ASSIGNMENT = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?::[^=]+)?=(?!=)")
 _PACKAGE = __name__.split(".")[0]
@@ -23,11 +25,13 @@ def symm_empty(
 ) -> torch.Tensor:
     """Allocate a symmetric tensor; the contents are unspecified.
 
-    Collective: every rank of ``group`` (a ``torch.distributed`` group; default all ranks) calls it with the same shape and
-    dtype, in the same order as its other symmetric allocations, and waits for the others.
+    Collective: every rank of ``group``, and nobody else, calls it with the same shape and dtype, in the same order as its other
+    symmetric allocations, and waits for the others.
 
+    group: a ``torch.distributed`` process group, a DeviceMesh with one dimension or (mesh, name of a dimension), or a ``Team``
+        (``triton_dist.make_team``); default all ranks. The tensor exists on these ranks only, at the same offset in their heaps.
     name: what error reports call it; by default the variable on the caller's line that the result is assigned to.
-    Raises AllocationMismatchError, HeapFullError, AddressInUseError, NotInitializedError.
+    Raises AllocationMismatchError, HeapFullError, AddressInUseError, InvalidArgumentError, NotInTeamError, NotInitializedError.
     """
     return _allocate("symm_empty", shape, dtype, name, group, zero=False)
 
@@ -61,11 +65,29 @@ def symm_peer(tensor: torch.Tensor, rank: int) -> torch.Tensor:
 def symm_free(tensor: torch.Tensor) -> None:
     """Free a symmetric tensor (or the one that ``tensor`` is a view of) on all its ranks.
 
-    Collective, like the allocation. Does not wait for the device: synchronize first if a kernel may still use it. Tensors that
-    nothing refers to any more on any rank are freed without it.
+    Collective, like the allocation. Using it afterwards is UseAfterFreeError in every function of this package; on GPUs kernels are
+    not checked. Its memory is used again once no rank has a tensor there any more. Does not wait for the device: synchronize first if
+    a kernel may still use it. Tensors that nothing refers to any more on any rank are freed without it, at a later collective call.
     """
     context = require_world("symm_free")
     context.heap.free(context, tensor)
+
+
+def symm_adopt(tensor: torch.Tensor, *, name: str | None = None, group: object = None) -> torch.Tensor:
+    """A symmetric tensor over the same bytes as ``tensor``, which another library made: torch's symmetric memory or its MemPool.
+
+    Collective over ``group`` (as for ``symm_empty``): every rank passes a tensor of the same shape, strides and dtype, at the same place
+    in an allocation of the same size. The memory is mapped a second time, at this package's addresses, so that ``symm_peer`` and
+    ``dl.symm_at`` work on the tensor returned; ``tensor`` stays valid and lives as long as that one does. On the device the two are one
+    memory only between kernels and copies: a kernel must not write through one and read through the other. Nothing may use the memory
+    during the call. The tensor goes as other symmetric ones do: dropped, by ``symm_free``, or with its world.
+    A tensor that is symmetric already is returned as it is.
+
+    Raises NotSymmetricError, on every rank and saying why, where it can't be done: memory of cudaMalloc (torch's ordinary tensors),
+    memory that the driver does not export to other processes, a tensor spread over several allocations, the simulator.
+    """
+    context = require_world("symm_adopt")
+    return context.heap.adopt(context, find_team(group, "symm_adopt"), tensor, name or _assigned_name())
 
 
 def is_symmetric(tensor: torch.Tensor) -> bool:
@@ -86,8 +108,18 @@ def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: s
     context = require_world(what)
     if not isinstance(dtype, torch.dtype):
         raise InvalidArgumentError(f"{what}: dtype={dtype!r} must be a torch dtype such as torch.float32")
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    return context.heap.allocate(context, ranks_of_group(group, what), sizes, dtype, name or _assigned_name(), zero=zero)
+    return context.heap.allocate(context, find_team(group, what), _sizes(what, shape), dtype, name or _assigned_name(), zero=zero)
+
+
+def _sizes(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The sizes of a shape as ints. Negative ones are the heap's to refuse: on all ranks, if one rank has them."""
+    try:
+        sizes = tuple(operator.index(size) for size in ((shape,) if hasattr(shape, "__index__") else shape))  # type: ignore[union-attr,arg-type]
+    except TypeError:
+        raise InvalidArgumentError(f"{what}: shape={shape!r} must be an integer or a sequence of integers") from None
+    if any(size >= 1 << 63 for size in sizes):
+        raise InvalidArgumentError(f"{what}: shape={shape!r} has a size that does not fit into 64 bits")
+    return sizes
 
 
 def _assigned_name() -> str | None:

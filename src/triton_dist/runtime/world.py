@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from ..errors import InvalidArgumentError, NotInitializedError
+from .address_map import MAX_HEAP_SIZE
 from .wait_timeout import wait_timeout_or_default
 
 if TYPE_CHECKING:
@@ -73,21 +74,6 @@ def current_world() -> World | None:
     return context.current() or _process_world
 
 
-def ranks_of_group(group: object, what: str) -> tuple[int, ...]:
-    """World ranks of a ``torch.distributed`` group that this rank is in, in group order; None is all ranks.
-
-    what: the function that asks, for the messages. Raises InvalidArgumentError, NotInitializedError.
-    """
-    context = require_world(what)
-    if group is None:
-        return tuple(range(context.world_size))
-    import torch.distributed as dist
-
-    if not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, or None")
-    return tuple(dist.get_process_group_ranks(group))
-
-
 def rank() -> int:
     """This process's rank in the world."""
     return require_world("rank()").rank
@@ -129,11 +115,12 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
     In a script that torchrun starts on GPUs it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of
     all ranks, and tells kernels who they are. In the simulator ``simulate`` has done all that.
 
-    heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
+    heap_size: bytes of each rank's symmetric heap, the same on all ranks; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     wait_timeout: seconds after which a wait in a kernel gives up, and this rank's next call raises WaitTimeoutError; default
     TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it. In a world that is joined already, this is
     all that ``initialize`` changes, for this rank and also for kernels that run.
-    Raises NotInitializedError where there is no GPU, AddressInUseError, HeapFullError, UnreachablePeerError, InvalidArgumentError.
+    Raises NotInitializedError where there is no GPU or launcher; and, the same on every rank, AddressInUseError, HeapFullError,
+    UnreachablePeerError and InvalidArgumentError. Nothing stays mapped then, and it may be called again.
     """
     global _process_world
     joined: object = current_world()
@@ -186,6 +173,10 @@ def heap_size_or_default(heap_size: int | None, default: int) -> int:
             heap_size = int(text)
         except ValueError:
             raise InvalidArgumentError(f"{source}={text!r} is not a number of bytes") from None
-    if not isinstance(heap_size, int) or heap_size < 1:
+    if not isinstance(heap_size, int) or isinstance(heap_size, bool) or heap_size < 1:
         raise InvalidArgumentError(f"{source}={heap_size!r} must be a positive number of bytes")
+    if heap_size > MAX_HEAP_SIZE:
+        raise InvalidArgumentError(
+            f"{source}={heap_size} does not fit into a rank's slot of the address map, which takes up to {MAX_HEAP_SIZE} bytes"
+        )
     return heap_size

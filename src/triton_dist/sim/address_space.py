@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import mmap
@@ -10,6 +9,7 @@ import os
 
 from ..errors import AddressInUseError, HeapFullError
 from ..runtime.address_map import GUARD_BYTES, MAX_WORLD_SIZE, STRIDE, heap_base
+from ..runtime.process_maps import who_holds
 
 PAGE = mmap.PAGESIZE
 # Linux numbers that Python's mmap module does not have.
@@ -60,23 +60,12 @@ def ensure_mapped(rank: int, nbytes: int) -> None:
         failed = errno.EEXIST
     if failed == errno.EEXIST:
         raise AddressInUseError(
-            f"rank {rank}'s symmetric heap needs addresses {address:#x} to {address + size:#x}, but {_who_holds(address, address + size)} "
+            f"rank {rank}'s symmetric heap needs addresses {address:#x} to {address + size:#x}, but {who_holds(address, address + size)} "
             "is there; start the simulation before whatever maps it, or in a fresh process"
         )
     if failed:
         raise HeapFullError(f"can't map {size} bytes for rank {rank}'s symmetric heap: {os.strerror(failed)}; ask for a smaller heap_size")
     _mapped[rank] = nbytes
-
-
-def _who_holds(lo: int, hi: int) -> str:
-    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for line in maps:
-            fields = line.split(maxsplit=5)
-            start, end = (int(bound, 16) for bound in fields[0].split("-"))
-            if start < hi and end > lo:
-                name = fields[5].strip() if len(fields) > 5 else "an anonymous mapping"
-                return f"{name} ({fields[0]})"
-    return "something else"
 
 
 def release_pages(rank: int, offset: int, nbytes: int) -> None:

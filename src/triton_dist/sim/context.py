@@ -97,9 +97,13 @@ class RankContext:
     def submit(self, work: Any, *, stream: int | None = None, keep: Any = None) -> Any:
         """Queue ``work`` on ``stream`` (default: the current one); ``keep`` stays referenced until it has run."""
         if keep is not None:
-            self._kept = [(queued, kept) for queued, kept in self._kept if not queued.done]
+            self.release_done()
             self._kept.append((work, keep))
         return self.machine.submit(self.rank, self.stream if stream is None else stream, work)
+
+    def release_done(self) -> None:
+        """Forget what ``submit`` kept for work that has run."""
+        self._kept = [(queued, kept) for queued, kept in self._kept if not queued.done]
 
     def release(self) -> None:
         """Forget what ``submit`` kept; called when the simulation has ended."""

@@ -1,7 +1,7 @@
 """The symmetric heap of a simulation: collective allocation, tensors over it, and when memory may be used again.
 
-An allocation has the same offset in every rank's heap. Its memory is reused only when no tensor of any rank refers to it any
-more, in this simulation or after it; until then it stays readable even if it was freed.
+An allocation has the same offset in the heap of each rank of its team. Its memory is reused only when no tensor of any rank refers
+to it any more, in this simulation or after it; until then it stays readable even if it was freed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from ..errors import (
     UseAfterFreeError,
 )
 from ..runtime.address_map import GUARD_BYTES, STRIDE, rank_of
-from ..runtime.offsets import OffsetAllocator
+from ..runtime.arena import Arena
+from ..runtime.offsets import OffsetAllocator, Range
 from ..runtime.symmetric import address_of
+from ..runtime.team import Team
 from .address_space import data_base, ensure_mapped, release_pages
 from .context import RankContext
 
@@ -37,21 +39,24 @@ DEFAULT_HEAP_SIZE = 1 << 30
 _POISON_LIMIT = 4 << 20
 """``symm_empty`` fills allocations up to this many bytes with 0xFF (NaN, or -1), so that using them unwritten is noticed."""
 
-_offsets = OffsetAllocator()
+_heap_maps: dict[int, OffsetAllocator] = {}
+"""What is free in each rank's heap. It outlives a simulation, as tensors do."""
+
 _dead_buffers: deque[Block] = deque()
 """One entry for each buffer that the garbage collector took. A finalizer may run anywhere, so it only appends here."""
 
 
 class Block:
-    """One symmetric allocation: the same ``offset`` in the heaps of all ``ranks``.
+    """One symmetric allocation: the same ``offset`` in the heaps of all ranks of its ``arena``'s team.
 
     freed: ``symm_free`` was called, or the last tensor is gone; kernels may not touch it any more.
     """
 
-    def __init__(self, offset: int, nbytes: int, ranks: Sequence[int], name: str) -> None:
+    def __init__(self, offset: int, nbytes: int, arena: Arena, name: str) -> None:
         self.offset = offset
         self.nbytes = nbytes
-        self.ranks = tuple(ranks)
+        self.arena = arena
+        self.ranks = arena.ranks
         self.name = name
         self.freed = False
         self.references = 0
@@ -73,7 +78,7 @@ def collect_dead_blocks() -> list[Block]:
         if not block.references:
             for rank in block.ranks:
                 release_pages(rank, block.offset, OffsetAllocator.padded(block.nbytes))
-            _offsets.free(block.offset, block.nbytes)
+            block.arena.free(block.offset, OffsetAllocator.padded(block.nbytes))
             dead.append(block)
     return dead
 
@@ -84,21 +89,28 @@ class SymmetricHeap:
     def __init__(self, machine: Any, heap_size: int) -> None:
         self.heap_size = heap_size
         self._machine = machine
-        self._blocks: list[Block] = []
+        self._blocks: dict[int, list[Block]] = {rank: [] for rank in range(machine.world_size)}
+        self._arenas: dict[tuple[int, ...], Arena] = {}
         self._registered: dict[Block, list[Any]] = {}
         self._rendezvous = _Rendezvous()
         self._unnamed = 0
         collect_dead_blocks()
 
+    def close(self) -> None:
+        """Give everything that no tensor refers to back; called when the simulation has ended."""
+        collect_dead_blocks()
+        for arena in self._arenas.values():
+            arena.close()
+
     def allocate(
-        self, context: RankContext, ranks: Sequence[int], shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
+        self, context: RankContext, team: Team, shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
     ) -> torch.Tensor:
-        """Allocate the same tensor on every rank of ``ranks``; every one of them must call. Returns this rank's tensor.
+        """Allocate the same tensor on every rank of ``team``; every one of them must call. Returns this rank's tensor.
 
         zero: fill with zeros; otherwise the contents are unspecified.
         Raises AllocationMismatchError, naming two ranks, if they ask for different things, and HeapFullError.
         """
-        shape = tuple(int(size) for size in shape)
+        shape, ranks = tuple(shape), team.ranks
         if any(size < 0 for size in shape):
             raise InvalidArgumentError(f"shape {shape} has a negative size")
         request = (shape, dtype, zero)
@@ -116,6 +128,56 @@ class SymmetricHeap:
         flat = torch.frombuffer(buffers.pop(context.rank), dtype=torch.uint8)[:nbytes]
         return flat.view(dtype).view(shape)
 
+    def make_team(self, context: RankContext, team: Team, arena_size: int) -> None:
+        """Set ``arena_size`` bytes of the heaps of a team's ranks aside for it; every one of them must call. Raises HeapFullError."""
+
+        def create() -> None:
+            self._forget(collect_dead_blocks())
+            arena = self._arena(team.ranks)
+            arena.reserve(arena_size, self._free_ranges(team.ranks))
+
+        self._rendezvous.meet(context, team.ranks, "make_team", arena_size, f"make_team(arena_size={arena_size})", create)
+
+    def free_team(self, context: RankContext, team: Team) -> None:
+        """Give the arena of a team back; every one of its ranks must call. Raises InvalidArgumentError if a tensor of it lives."""
+
+        def act() -> None:
+            for rank in team.ranks:
+                context.simulation.contexts[rank].release_done()
+            gc.collect()
+            self._forget(collect_dead_blocks())
+            arena = self._arenas.get(team.ranks)
+            living = [block.name for block in self._blocks[context.rank] if block.arena is arena]
+            if living:
+                raise InvalidArgumentError(
+                    f"free_team: tensors of the team of ranks {list(team.ranks)} still live: {living}; drop every reference to them first"
+                )
+            if arena is not None:
+                self._arenas.pop(team.ranks).close()
+
+        self._rendezvous.meet(context, team.ranks, "free_team", None, "free_team", act)
+
+    def adopt(self, context: RankContext, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
+        """``tensor`` if it is symmetric already; there is nothing else to adopt. Raises NotSymmetricError."""
+        block = self.lookup(address_of(tensor))
+        if block is not None and not block.freed:
+            return tensor
+        raise NotSymmetricError(
+            f"symm_adopt: the simulator has no memory of torch's symmetric memory that it could adopt, and a tensor of shape "
+            f"{list(tensor.shape)} is in ordinary memory; allocate it by triton_dist.symm_empty or symm_zeros"
+        )
+
+    def _arena(self, ranks: Sequence[int]) -> Arena:
+        """The arena of the team of these ranks."""
+        ranks = tuple(ranks)
+        if ranks not in self._arenas:
+            maps = [_heap_maps.setdefault(rank, OffsetAllocator()) for rank in ranks]
+            self._arenas[ranks] = Arena(ranks, maps, self.heap_size, from_top=False)
+        return self._arenas[ranks]
+
+    def _free_ranges(self, ranks: Sequence[int]) -> list[list[Range]]:
+        return [_heap_maps[rank].free_ranges(0, self.heap_size) for rank in ranks]
+
     def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool) -> Block:
         """Take ``nbytes`` at one offset of the heaps of ``ranks``; not collective. The caller makes its ``buffer``s at once.
 
@@ -126,7 +188,8 @@ class SymmetricHeap:
         if name is None:
             name, self._unnamed = f"symm{self._unnamed}", self._unnamed + 1
         name = self._distinct(name)
-        block = Block(self._take_offset(nbytes), nbytes, ranks, name)
+        arena = self._arena(ranks)
+        block = Block(self._take_offset(arena, nbytes), nbytes, arena, name)
         for rank in ranks:
             ensure_mapped(rank, block.offset + OffsetAllocator.padded(nbytes))
             # New and given-back pages are zero.
@@ -137,17 +200,18 @@ class SymmetricHeap:
             memory.register_range(data_base(rank) + block.offset, nbytes, name=name, rank=rank, symmetric=True, itemsize=itemsize)
             for rank in ranks
         ]
-        bisect.insort(self._blocks, block, key=lambda item: item.offset)
+        for rank in ranks:
+            bisect.insort(self._blocks[rank], block, key=lambda item: item.offset)
         return block
 
-    def _take_offset(self, nbytes: int) -> int:
+    def _take_offset(self, arena: Arena, nbytes: int) -> int:
         """An offset with room; tensors that only reference cycles still hold are collected before the heap counts as full."""
         try:
-            return _offsets.allocate(nbytes, self.heap_size)
+            return arena.allocate(nbytes, self._free_ranges(arena.ranks))
         except HeapFullError:
             gc.collect()
             self._forget(collect_dead_blocks())
-            return _offsets.allocate(nbytes, self.heap_size)
+            return arena.allocate(nbytes, self._free_ranges(arena.ranks))
 
     def _distinct(self, name: str) -> str:
         """``name``, or ``name#2`` and so on while a live block has it (one line in a loop makes many)."""
@@ -174,8 +238,10 @@ class SymmetricHeap:
             block.freed = True
             for allocation in self._registered.pop(block, ()):
                 self._machine.memory.unregister(allocation)
-            if block in self._blocks and not block.references:
-                self._blocks.remove(block)
+            for rank in block.ranks if not block.references else ():
+                # A block of an earlier simulation is not among ours.
+                if block in self._blocks.get(rank, ()):
+                    self._blocks[rank].remove(block)
 
     def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
         """The same view of the same allocation in the heap of world rank ``rank``."""
@@ -205,12 +271,12 @@ class SymmetricHeap:
         owner = rank_of(address)
         if owner is None:
             return None
-        offset = address - data_base(owner)
-        at = bisect.bisect_right(self._blocks, offset, key=lambda item: item.offset) - 1
+        offset, blocks = address - data_base(owner), self._blocks.get(owner, [])
+        at = bisect.bisect_right(blocks, offset, key=lambda item: item.offset) - 1
         if at < 0:
             return None
-        block = self._blocks[at]
-        return block if offset < block.offset + max(block.nbytes, 1) and owner in block.ranks else None
+        block = blocks[at]
+        return block if offset < block.offset + max(block.nbytes, 1) else None
 
 
 class _Rendezvous:

@@ -16,7 +16,7 @@ from . import context as rank_context
 from .context import RankContext
 from .distributed_plugin import RankWorld, installed, leave_groups
 from .gpus import GPU
-from .heap import DEFAULT_HEAP_SIZE, SymmetricHeap, collect_dead_blocks
+from .heap import DEFAULT_HEAP_SIZE, SymmetricHeap
 from .host import HostScheduler
 from .machine import Machine
 from .process_group import CollectiveEngine
@@ -52,7 +52,7 @@ class Simulation:
             context.release()
         self.stream_barrier.release()
         self.machine.close()
-        collect_dead_blocks()
+        self.heap.close()
 
 
 def simulate(

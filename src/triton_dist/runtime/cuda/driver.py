@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import AddressInUseError, HeapFullError, NotInitializedError, TritonDistError
+from ..process_maps import who_holds
+
+_OUT_OF_MEMORY = 2
+"""CUDA_ERROR_OUT_OF_MEMORY."""
 
 
 class CudaDriverError(TritonDistError, RuntimeError):
-    """A call of the CUDA driver failed; the text has its name and what the driver says."""
+    """A call of the CUDA driver failed; the text has its name and what the driver says. out_of_memory: whether that was the reason."""
+
+    out_of_memory = False
 
 
 def bindings() -> Any:
@@ -26,7 +32,9 @@ def call(name: str, *arguments: Any) -> Any:
     error, *results = getattr(driver, name)(*arguments)
     if int(error) != 0:
         text = driver.cuGetErrorString(error)[1]
-        raise CudaDriverError(f"{name}: {text.decode() if isinstance(text, bytes) else text} ({error})")
+        failed = CudaDriverError(f"{name}: {text.decode() if isinstance(text, bytes) else text} ({error})")
+        failed.out_of_memory = int(error) == _OUT_OF_MEMORY
+        raise failed
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -49,13 +57,16 @@ def granularity(device: int) -> int:
 
 def create(device: int, size: int) -> Any:
     """Allocate physical memory. Raises HeapFullError if the GPU has not that much free."""
-    driver = bindings()
-    error, handle = driver.cuMemCreate(size, allocation_properties(device), 0)
-    if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-        raise HeapFullError(f"GPU {device} has no {size} bytes free for the symmetric heap; ask for a smaller heap_size, or free memory")
-    if int(error) != 0:
-        raise CudaDriverError(f"cuMemCreate of {size} bytes on GPU {device}: {driver.cuGetErrorString(error)[1]!r}")
-    return handle
+    try:
+        return call("cuMemCreate", size, allocation_properties(device), 0)
+    except CudaDriverError as error:
+        if not error.out_of_memory:
+            raise
+        free, whole = call("cuMemGetInfo")
+        raise HeapFullError(
+            f"the {describe_device(device)} has no {size} bytes free for the symmetric heap, but {free} of {whole}; "
+            "ask for a smaller heap_size (initialize) or TRITON_DIST_HEAP_SIZE, or free memory (torch.cuda.empty_cache())"
+        ) from error
 
 
 def export_descriptor(handle: Any) -> int:
@@ -75,19 +86,24 @@ def reserve(address: int, size: int) -> None:
 
     The driver takes the address as a hint only, and below half a gigabyte it ignores it: reserve whole slots.
     """
-    got = int(call("cuMemAddressReserve", size, 0, address, 0))
-    if got != address:
+    reason = ""
+    try:
+        got = int(call("cuMemAddressReserve", size, 0, address, 0))
+        if got == address:
+            return
         call("cuMemAddressFree", got, size)
-        raise AddressInUseError(
-            f"the address {address:#x} of the symmetric heap can't be had: something else in this process is there; "
-            "initialize triton_dist before other libraries reserve address space, or in a fresh process"
-        )
+    except CudaDriverError as error:
+        reason = f" ({error})"
+    raise AddressInUseError(
+        f"the symmetric heap needs addresses {address:#x} to {address + size:#x}, but {who_holds(address, address + size)} is there"
+        f"{reason}; "
+        "initialize triton_dist before other libraries reserve address space, or in a fresh process"
+    )
 
 
-def map_memory(address: int, size: int, handle: Any, device: int) -> None:
-    """Map memory at an address that is reserved, readable and writable by ``device``."""
+def set_access(address: int, size: int, device: int) -> None:
+    """Let ``device`` read and write mapped memory."""
     driver = bindings()
-    call("cuMemMap", address, size, 0, handle, 0)
     access = driver.CUmemAccessDesc()
     access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     access.location.id = device
@@ -105,3 +121,26 @@ def register_host_memory(address: int, size: int) -> int:
 def unregister_host_memory(address: int) -> None:
     """Undo ``register_host_memory``; no kernel may use the memory any more."""
     call("cuMemHostUnregister", address)
+
+
+def describe_device(device: int) -> str:
+    """A GPU for messages: its number in this process and its place on the host's bus."""
+    bus = call("cuDeviceGetPCIBusId", 32, call("cuDeviceGet", device))
+    return f"GPU {device} at PCI {bytes(bus).split(bytes(1))[0].decode()}"
+
+
+def retain_allocation(address: int) -> Any:
+    """The memory mapped at an address, with a reference of our own. Raises CudaDriverError for memory that was not mapped by cuMemMap."""
+    return call("cuMemRetainAllocationHandle", address)
+
+
+def mapping_of(address: int) -> tuple[int, int]:
+    """Where the mapping (or the allocation) that an address lies in starts, and its bytes."""
+    base, size = call("cuMemGetAddressRange", address)
+    return int(base), int(size)
+
+
+def device_of_allocation(handle: Any) -> int | None:
+    """The GPU whose memory it is, as a number; None if it is not a GPU's."""
+    location = call("cuMemGetAllocationPropertiesFromHandle", handle).location
+    return int(location.id) if location.type == bindings().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE else None

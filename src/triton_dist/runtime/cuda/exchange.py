@@ -2,52 +2,83 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...errors import TritonDistError
+from ..agreement import Gather, agreed
 
-_TIMEOUT = 120.0
+_TIMEOUT = 60.0
+"""Seconds to wait for a rank that has said that it is about to send."""
 
 
 class PeerIdentityError(TritonDistError, PermissionError):
     """A process of another user connected to the socket over which memory is shared."""
 
 
-def exchange_descriptors(own: int, rank: int, size: int, gather: Callable[[Any], Sequence[Any]]) -> dict[int, int]:
-    """Give every other rank a copy of the descriptor ``own`` and get theirs. Collective over ``size`` ranks of one host.
+def exchange_descriptors(own: int, rank: int, ranks: Sequence[int], gather: Gather) -> dict[int, int]:
+    """Give every other one of ``ranks`` a copy of the descriptor ``own`` and get theirs. Collective over ``ranks``, of one host.
 
-    gather: all-gather of Python objects among these ranks.
+    rank: this one. gather: all-gather of Python objects among ``ranks``.
     Returns new descriptors by rank, without this rank's; the caller closes them.
-    Raises PeerIdentityError, and TimeoutError when a rank does not come within two minutes.
+    Raises the same on every rank, and then leaves no descriptor open: PeerIdentityError, TritonDistError.
     """
-    with tempfile.TemporaryDirectory(prefix="triton_dist_") as directory:  # only this user may enter it
-        path = str(Path(directory) / "socket")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(path)
-            listener.listen(size)
-            listener.settimeout(_TIMEOUT)
-            paths = gather(path)
-            # Everyone listens now. Send to all first: the kernel queues connections and what is sent on them.
-            senders = [_send(paths[peer], own, rank) for peer in range(size) if peer != rank]
-            received = dict(_receive(listener) for _ in range(size - 1))
-            gather("received")
-            for sender in senders:
-                sender.close()
+    others = [peer for peer in ranks if peer != rank]
+    received: dict[int, int] = {}
+    try:
+        with contextlib.ExitStack() as opened:
+            listening: list[socket.socket] = []
+
+            def listen() -> str:
+                path, listener = opened.enter_context(_listener(len(ranks)))
+                listening.append(listener)
+                return path
+
+            paths = dict(zip(ranks, agreed(gather, ranks, "opening a socket for memory handles", listen), strict=True))
+
+            def pass_on() -> None:
+                # Everyone listens. Send to all first: the kernel queues connections and what is sent on them.
+                for peer in others:
+                    opened.enter_context(_sent(paths[peer], own, rank))
+                for _ in others:
+                    sender, descriptor = _receive(listening[0])
+                    received[sender] = descriptor
+
+            agreed(gather, ranks, "passing memory handles", pass_on)
+    except BaseException:
+        for descriptor in received.values():
+            os.close(descriptor)
+        raise
     return received
 
 
-def _send(path: str, descriptor: int, rank: int) -> socket.socket:
-    sender = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sender.settimeout(_TIMEOUT)
-    sender.connect(path)
-    socket.send_fds(sender, [struct.pack("i", rank)], [descriptor])
-    return sender
+@contextlib.contextmanager
+def _listener(backlog: int) -> Iterator[tuple[str, socket.socket]]:
+    """A listening socket in a directory that only this user may enter, and its path."""
+    with (
+        tempfile.TemporaryDirectory(prefix="triton_dist_") as directory,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        path = str(Path(directory) / "socket")
+        listener.bind(path)
+        listener.listen(backlog)
+        listener.settimeout(_TIMEOUT)
+        yield path, listener
+
+
+@contextlib.contextmanager
+def _sent(path: str, descriptor: int, rank: int) -> Iterator[None]:
+    """Send a descriptor; the connection stays open until the receiver has it for sure."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sender:
+        sender.settimeout(_TIMEOUT)
+        sender.connect(path)
+        socket.send_fds(sender, [struct.pack("i", rank)], [descriptor])
+        yield
 
 
 def _receive(listener: socket.socket) -> tuple[int, int]:

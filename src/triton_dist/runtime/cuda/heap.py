@@ -1,198 +1,392 @@
-"""The symmetric heap on CUDA: every rank's memory mapped at its slot of the constant address map, in every process of one host."""
+"""The symmetric heap on CUDA: collective allocation among the ranks of a team, and when memory may be used again.
+
+Every call is a meeting of the ranks of one team, at which each of them says what it asks for, which of the team's blocks nothing refers
+to any more on it, and what is free in its heap. All of them then decide the same without another word. The memory of a block is used
+again once no rank has a tensor there, freed or not.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...errors import AllocationMismatchError, InvalidArgumentError, NotSymmetricError, UnreachablePeerError, UseAfterFreeError
-from ..address_map import CONTEXT, GUARD_BYTES, STRIDE, heap_base, rank_of
-from ..offsets import OffsetAllocator
-from . import driver
-from .exchange import exchange_descriptors
+from ...errors import (
+    AllocationMismatchError,
+    HeapFullError,
+    InvalidArgumentError,
+    NotInitializedError,
+    NotSymmetricError,
+    TritonDistError,
+    UnreachablePeerError,
+    UseAfterFreeError,
+)
+from ..address_map import MAX_HEAP_SIZE, rank_of
+from ..agreement import raise_first
+from ..arena import Arena
+from ..offsets import OffsetAllocator, Range
+from ..symmetric import address_of
+from ..team import Team
+from . import device_memory, driver
+from .adoption import adopt_memory, describe_ordinary, inspect
+from .blocks import Block, BlockTable, count_dropped, leave_behind, left_over_in, left_over_ranges, merged
+from .mapping import AddressMap, data_base
+from .team_table import TeamTable
 
 if TYPE_CHECKING:
     from .world import CudaWorld
 
 
-@dataclass(eq=False)
-class Block:
-    """One symmetric allocation: the same ``offset`` on all ``ranks``. number: its place in the order of allocations."""
+@dataclass(frozen=True)
+class _Call:
+    """What a rank says at a meeting.
 
-    number: int
-    offset: int
-    nbytes: int
-    ranks: tuple[int, ...]
-    name: str
-    freed: bool = False
-    tensors: int = field(default=0)
+    kind, request: the call, the same on all ranks. asked: it in words. failure: what is wrong with the arguments here.
+    dead: numbers of the team's blocks that nothing refers to here. free: this rank's free offsets. records: free records of the table of
+    teams. placed: where the team's blocks lie as this rank sees it, and its last one in words.
+    """
+
+    kind: str
+    request: Any
+    asked: str
+    failure: tuple[type[TritonDistError], str] | None
+    dead: tuple[int, ...]
+    free: list[Range]
+    records: int
+    placed: tuple[int, str]
 
 
-class _DeviceMemory:
-    """Device memory as torch takes it over; what refers to the tensor keeps this object alive."""
+@dataclass
+class _TeamState:
+    """A team as its ranks know it. count: allocations made so far. record: in the table of teams. last: the last allocation, in words."""
 
-    def __init__(self, address: int, nbytes: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+    team: Team
+    arena: Arena
+    count: int = 0
+    record: int | None = None
+    last: str = "nothing yet"
 
 
 class CudaHeap:
     """This process's view of all heaps. Made by all ranks together.
 
-    size: bytes of each rank's heap, rounded up to what the driver maps.
+    size: bytes of each rank's heap, the same on all ranks; rounded up to what the driver maps.
+    Raises InvalidArgumentError, HeapFullError, AddressInUseError, UnreachablePeerError: the same on every rank.
     """
 
     def __init__(self, world: CudaWorld, size: int) -> None:
         self._world = world
-        self._device = world.device.index
-        unit = driver.granularity(self._device)
-        self.size = -(-size // unit) * unit
-        self._offsets = OffsetAllocator()
-        self._blocks: dict[int, Block] = {}
-        self._count = 0
-        self._dead: set[int] = set()
-        self._undo: list[Callable[[], Any]] = []
-        world.together("mapping the symmetric heap", self._map_all)
-        self._page_size = unit
-
-    # ------------------------------------------------------------------ mapping
-
-    def _map_all(self) -> None:
-        world = self._world
-        own = driver.create(self._device, self.size)
-        self._undo.append(lambda: driver.call("cuMemRelease", own))
-        descriptor = driver.export_descriptor(own)
+        self._process = os.getpid()
+        sizes = world.gather(size)
+        if set(sizes) != {size}:
+            other = next(rank for rank, there in enumerate(sizes) if there != sizes[0])
+            raise InvalidArgumentError(
+                f"heap_size is {sizes[0]} on rank 0 but {sizes[other]} on rank {other}; all ranks must ask for the same (argument or "
+                "TRITON_DIST_HEAP_SIZE)"
+            )
+        self._unit = driver.granularity(world.device.index or 0)
+        self.size = self._rounded(size)
+        self._map = AddressMap(world.device.index or 0, world.rank, world.world_size, self.size, world.gather)
+        self._offsets = OffsetAllocator.of_ranges([(0, MAX_HEAP_SIZE)])
+        self._blocks = BlockTable()
+        self._teams: dict[tuple[int, ...], _TeamState] = {}
         try:
-            received = exchange_descriptors(descriptor, world.rank, world.world_size, world.gather)
-        finally:
-            os.close(descriptor)
-        for rank in range(world.world_size):
-            handle = own if rank == world.rank else self._import(received[rank])
-            self._map(heap_base(rank), GUARD_BYTES, self.size, handle)
-        page = driver.create(self._device, driver.granularity(self._device))
-        self._undo.append(lambda: driver.call("cuMemRelease", page))
-        self._map(CONTEXT, 0, driver.granularity(self._device), page)
-
-    def _import(self, descriptor: int) -> Any:
-        try:
-            handle = driver.import_descriptor(descriptor)
-        finally:
-            os.close(descriptor)
-        self._undo.append(lambda: driver.call("cuMemRelease", handle))
-        return handle
-
-    def _map(self, slot: int, skip: int, size: int, handle: Any) -> None:
-        """Reserve a whole slot and map memory ``skip`` bytes behind its start: the guard stays unmapped, so that NULL faults."""
-        driver.reserve(slot, STRIDE)
-        self._undo.append(lambda: driver.call("cuMemAddressFree", slot, STRIDE))
-        driver.map_memory(slot + skip, size, handle, self._device)
-        self._undo.append(lambda: driver.call("cuMemUnmap", slot + skip, size))
+            self._table = TeamTable(self.bytes_at)
+            everyone = Team(world.rank, tuple(range(world.world_size)))
+            self._enter(everyone, [self._table.free])
+            self._keep_clear(everyone.ranks)
+        except BaseException:
+            self._map.close()
+            raise
 
     def close(self) -> None:
-        """Unmap everything. No tensor of the heap may be used afterwards."""
-        torch.cuda.synchronize(self._device)
-        while self._undo:
-            self._undo.pop()()
+        """Unmap everything; all ranks call it. Tensors that still exist are UseAfterFreeError wherever this package gets them."""
+        self._world.synchronize()
+        for block in self._blocks:
+            if block.release is not None:
+                block.release()
+                block.release = block.keeps = None
+        leave_behind(list(self._blocks))
+        self._map.close()
 
-    # ------------------------------------------------------------------ tensors
+    def _rounded(self, nbytes: int) -> int:
+        """Up to a multiple of what the driver maps."""
+        return -(-nbytes // self._unit) * self._unit
 
     def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
         """A uint8 tensor over mapped device memory."""
-        return torch.as_tensor(_DeviceMemory(address, nbytes), device=self._world.device)
+        return device_memory.tensor_over(address, nbytes, self._world.device)
+
+    # ------------------------------------------------------------------ teams
+
+    def make_team(self, world: CudaWorld, team: Team, arena_size: int) -> None:
+        """Set ``arena_size`` bytes aside for a team; all its ranks call it. See ``runtime.team.make_team``."""
+        state, calls = self._meet(team, "make_team", f"arena_size={arena_size}")
+        state.arena.reserve(arena_size, [call.free for call in calls])
+
+    def free_team(self, world: CudaWorld, team: Team) -> None:
+        """Give the arena of a team back; all its ranks call it. Raises InvalidArgumentError if a tensor of it lives on one of them."""
+        gc.collect()
+        state, calls = self._meet(team, "free_team", "")
+        living = self._blocks.of_team(team.ranks)
+        if living:
+            number, block = next(iter(living.items()))
+            rank = next(rank for rank, call in zip(team.ranks, calls, strict=True) if number not in call.dead)
+            raise InvalidArgumentError(
+                f"free_team: tensors of the team of ranks {list(team.ranks)} still live: rank {rank} refers to {block.name!r}; "
+                "drop every reference to them first"
+            )
+        state.arena.close()
+        self._table.remove(state.record)
+        del self._teams[team.ranks]
+
+    def _enter(self, team: Team, free_records: Sequence[int]) -> _TeamState:
+        """Begin to keep book of a team at its first meeting."""
+        arena = Arena(team.ranks, [self._offsets], self.size, from_top=team.size < self._world.world_size)
+        state = _TeamState(team, arena, record=self._table.enter(team, free_records))
+        self._teams[team.ranks] = state
+        return state
+
+    def _keep_clear(self, everyone: tuple[int, ...]) -> None:
+        """Leave the offsets unused at which some rank still has tensors of an earlier world, until it drops them."""
+        state = self._teams[everyone]
+        by_rank = self._world.gather(left_over_ranges())
+        for start, end in merged([there for ranges in by_rank for there in ranges]):
+            end = min(end, MAX_HEAP_SIZE)
+            self._offsets.take(start, end - start)
+            block = Block(state.count, start, end - start, end - start, state.arena, "memory of a world that has ended", freed=True)
+            block.world_ended, block.before = True, left_over_in(start, end)
+            state.count += 1
+            self._blocks.add(block)
+
+    # ------------------------------------------------------------------ meetings
+
+    def _meet(
+        self,
+        team: Team,
+        kind: str,
+        asked: str,
+        check: Callable[[], Any] | None = None,
+        *,
+        request: Any = None,
+        failure: TritonDistError | None = None,
+    ) -> tuple[_TeamState, list[_Call]]:
+        """Meet the ranks of ``team``, see that all make the same call, and free what nobody refers to any more.
+
+        asked: the call in words; it has to be the same on all ranks, or ``request`` has to be, if given.
+        check: of this rank's arguments. An error of it, or ``failure``, found before, is raised on all ranks.
+        Raises AllocationMismatchError. Free ranges in the calls are those after the freeing.
+        """
+        if os.getpid() != self._process:
+            raise NotInitializedError(
+                f"{kind}: this process was forked from rank {self._world.rank} and is no rank itself; make collective calls in the rank"
+            )
+        cause = failure
+        if self._world.streams.capturing:
+            cause = InvalidArgumentError(
+                f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, "
+                "or call the operator once before it is captured"
+            )
+        if check is not None:
+            try:
+                check()
+            except TritonDistError as error:
+                cause = error
+        calls = self._world.gather_among(team.ranks, self._say(team, kind, asked if request is None else request, asked, cause))
+        # First what is wrong with the arguments: it may be why the calls differ.
+        raise_first([call.failure for call in calls], team.ranks, f"symmetric {kind}", cause)
+        _check_same(team.ranks, calls)
+        state = self._teams.get(team.ranks) or self._enter(team, [call.records for call in calls])
+        freed = [self._forget(team, number) for number in sorted(set.intersection(*(set(call.dead) for call in calls)))]
+        given_back = [there for there in freed if not state.arena.set_aside_at(there[0])]
+        return state, [_with_free(call, given_back) for call in calls] if given_back else calls
+
+    def _say(self, team: Team, kind: str, request: Any, asked: str, cause: TritonDistError | None) -> _Call:
+        count_dropped()
+        blocks = self._blocks.of_team(team.ranks)
+        # A call that fails frees nothing; in a capture it could not wait for the device.
+        dead = {} if cause is not None else {number: block for number, block in blocks.items() if block.dead}
+        if not all(block.settled for block in dead.values()):
+            # Kernels that were queued before the tensors went may still use the memory.
+            self._world.synchronize()
+            for block in dead.values():
+                block.settled = True
+        state = self._teams.get(team.ranks)
+        places = hash(tuple((number, block.offset, block.span) for number, block in sorted(blocks.items())))
+        return _Call(
+            kind,
+            request,
+            asked,
+            None if cause is None else (type(cause), str(cause)),
+            tuple(dead),
+            self._offsets.free_ranges(),
+            self._table.free,
+            (places, "nothing yet" if state is None else state.last),
+        )
+
+    def _forget(self, team: Team, number: int) -> Range:
+        """Let the memory of a block be used again. Returns its offsets."""
+        block = self._blocks.of_team(team.ranks)[number]
+        block.freed = True
+        self._blocks.remove(block)
+        if block.release is not None:
+            block.release()
+        block.arena.free(block.offset, block.span)
+        return block.offset, block.offset + block.span
+
+    # ------------------------------------------------------------------ tensors
 
     def allocate(
-        self, world: CudaWorld, ranks: Sequence[int], shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
+        self, world: CudaWorld, team: Team, shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
     ) -> torch.Tensor:
-        """Allocate the same tensor on every rank; all ranks of the world call it. See ``runtime.symmetric.symm_empty``."""
-        sizes = tuple(int(size) for size in shape)
-        if any(size < 0 for size in sizes):
-            raise InvalidArgumentError(f"shape {sizes} has a negative size")
-        asked = f"{str(dtype).removeprefix('torch.')}{list(sizes)}" + (" of zeros" if zero else "")
-        self._agree("allocation", asked)
+        """Allocate the same tensor on every rank of ``team``; all of them call it. See ``runtime.symmetric.symm_empty``."""
+        sizes = tuple(shape)
+        asked = f"{_dtype_name(dtype)}{list(sizes)}" + (" of zeros" if zero else "")
+
+        def check() -> None:
+            if any(size < 0 for size in sizes):
+                raise InvalidArgumentError(f"shape {sizes} has a negative size")
+
         nbytes = dtype.itemsize
         for size in sizes:
             nbytes *= size
-        # Every rank has freed the same blocks, so the allocators agree without a word.
-        block = Block(self._count, self._offsets.allocate(nbytes, self.size), nbytes, tuple(ranks), name or f"symm{self._count}")
-        self._count += 1
-        self._blocks[block.number] = block
-        world.publish_blocks(self._blocks.values())
-        flat = self._tensor_of(block, world.rank)
+        block = self._place(team, asked, nbytes, name, check)
+        flat = block.storage(world.rank, world.device)
         if zero:
             flat.zero_()
-            torch.cuda.current_stream(self._device).synchronize()
-            world.gather("zeroed")
+            world.synchronize(world.streams.current())
+            world.gather_among(team.ranks, "zeroed")
         return flat.view(dtype).view(sizes)
 
-    def _tensor_of(self, block: Block, rank: int) -> torch.Tensor:
-        memory = _DeviceMemory(heap_base(rank) + GUARD_BYTES + block.offset, max(block.nbytes, 1))
-        block.tensors += 1
-        weakref.finalize(memory, self._dropped, block).atexit = False
-        return torch.as_tensor(memory, device=self._world.device)[: block.nbytes]
+    def _place(self, team: Team, asked: str, nbytes: int, name: str | None, check: Callable[[], Any]) -> Block:
+        """A new block; tensors that only reference cycles still hold are collected before the heap counts as full."""
+        state, calls = self._meet(team, "allocation", asked, check)
+        try:
+            offset = state.arena.allocate(nbytes, [call.free for call in calls])
+        except HeapFullError:
+            gc.collect()
+            state, calls = self._meet(team, "allocation", asked)
+            offset = state.arena.allocate(nbytes, [call.free for call in calls])
+        return self._add(state, offset, nbytes, OffsetAllocator.padded(nbytes), name, asked)
 
-    def _dropped(self, block: Block) -> None:
-        block.tensors -= 1
-        if not block.tensors and not block.freed:  # what symm_free freed is gone already
-            self._dead.add(block.number)
+    def _add(self, state: _TeamState, offset: int, nbytes: int, span: int, name: str | None, asked: str) -> Block:
+        block = Block(state.count, offset, nbytes, span, state.arena, name or f"symm{state.count}")
+        state.count += 1
+        state.last = f"{asked} at offset {offset}"
+        self._blocks.add(block)
+        self._world.publish_blocks(self._blocks)
+        return block
 
-    def _agree(self, kind: str, asked: str) -> None:
-        """Check that all ranks ask for the same, and free what no rank has a tensor of any more."""
-        calls = self._world.gather((kind, asked, sorted(self._dead)))
-        for rank, call in enumerate(calls):
-            if call[:2] != calls[0][:2]:
-                raise AllocationMismatchError(
-                    f"symmetric {kind}: rank {rank} asked for {call[0]} {call[1]}, but rank 0 asked for {calls[0][0]} {calls[0][1]}; "
-                    "all ranks must make the same symmetric allocations and frees in the same order"
-                )
-        for number in sorted(set.intersection(*(set(call[2]) for call in calls))):
-            block = self._blocks.pop(number)
-            block.freed = True
-            self._offsets.free(block.offset, block.nbytes)
-            self._dead.discard(number)
+    def adopt(self, world: CudaWorld, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
+        """A symmetric tensor over another library's memory; all ranks of ``team`` call it. See ``runtime.symmetric.symm_adopt``."""
+        asked = f"{_dtype_name(tensor.dtype)}{list(tensor.shape)} with strides {list(tensor.stride())}"
+        if rank_of(address_of(tensor)) is not None:
+            self._meet(team, "adoption", f"{asked}, symmetric already", lambda: self.find(tensor, "symm_adopt"))
+            return tensor
+        found = problem = None
+        try:
+            found = inspect(tensor, world.device)
+            asked += f", {found.skip} bytes into an allocation of {found.size}"
+        except TritonDistError as error:
+            problem = error
+
+        try:
+            state, calls = self._meet(team, "adoption", asked, failure=problem)
+            assert found is not None  # else its problem was raised on all ranks
+            above = [[(self._rounded(max(start, self.size)), end) for start, end in call.free] for call in calls]
+            above = [[(start, end) for start, end in ranges if start < end] for ranges in above]
+            offset, undo = adopt_memory(found, world, team.ranks, above, self._unit)
+        finally:
+            if found is not None:
+                found.release()
+        span = self._rounded(found.size)
+        self._offsets.take(offset, span)
+        block = self._add(state, offset, found.size, span, name, asked)
+        # Its first owner must not give the memory to others while the adopted tensor lives.
+        block.release, block.keeps = undo.run, tensor
+        return _view(block.storage(world.rank, world.device), tensor, found.skip)
 
     def lookup(self, address: int) -> Block | None:
-        """The block that an address of any rank's heap lies in."""
-        rank = rank_of(address)
-        if rank is None:
-            return None
-        offset = address - heap_base(rank) - GUARD_BYTES
-        return next((block for block in self._blocks.values() if block.offset <= offset < block.offset + max(block.nbytes, 1)), None)
+        """The block that an address of any rank's heap lies in, freed or not."""
+        return self._blocks.at(address)
 
     def find(self, tensor: torch.Tensor, what: str) -> Block:
         """The block that a tensor lies in. Raises NotSymmetricError, UseAfterFreeError."""
-        block = self.lookup(tensor.data_ptr())
-        if block is None:
-            if rank_of(tensor.data_ptr()) is not None:
-                raise UseAfterFreeError(f"{what}: the symmetric tensor was freed before")
-            raise NotSymmetricError(f"{what} needs a symmetric tensor, made by triton_dist.symm_empty; this one is an ordinary tensor")
-        return block
+        address = address_of(tensor)
+        block = self.lookup(address)
+        if block is not None and not block.freed:
+            return block
+        self.check_alive(tensor, what)
+        raise NotSymmetricError(
+            f"{what} needs a symmetric tensor, but a tensor of shape {list(tensor.shape)} {describe_ordinary(tensor, self._world.device)}"
+        )
+
+    def check_alive(self, tensor: torch.Tensor, what: str) -> None:
+        """Raise UseAfterFreeError if a tensor lies in symmetric memory that was freed or whose world has ended. Any tensor may be given."""
+        address = address_of(tensor)
+        if rank_of(address) is None:
+            return
+        block = self.lookup(address)
+        if block is not None and not block.freed:
+            return
+        if block is not None and not block.world_ended:
+            raise UseAfterFreeError(f"{what}: {block.name!r} was freed before")
+        raise UseAfterFreeError(
+            f"{what}: a tensor of shape {list(tensor.shape)} lies in the symmetric memory of a world that has ended (finalize), "
+            "or of a tensor that was freed; allocate it again after initialize()"
+        )
 
     def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
         """A tensor over the same elements in ``rank``'s memory."""
         block = self.find(tensor, "symm_peer")
         if rank not in block.ranks:
-            raise UnreachablePeerError(f"symm_peer: rank {rank} has no part of {block.name!r}; its ranks are {list(block.ranks)}")
-        owner = rank_of(tensor.data_ptr())
+            raise UnreachablePeerError(f"symm_peer: {block.name!r} exists on ranks {list(block.ranks)}, not on rank {rank}")
+        address = address_of(tensor)
+        owner = rank_of(address) or 0
         if owner == rank:
             return tensor
-        # The whole block, seen on the peer, with the strides of the tensor from its first element on.
-        base = self._tensor_of(block, rank)
-        skip = tensor.data_ptr() - heap_base(owner or 0) - GUARD_BYTES - block.offset
-        usable = (block.nbytes - skip) // tensor.element_size() * tensor.element_size()
-        typed = base[skip : skip + usable].view(tensor.dtype)
-        return typed.as_strided(tensor.shape, tensor.stride())
+        return _view(block.storage(rank, self._world.device), tensor, address - data_base(owner) - block.offset)
 
     def free(self, world: CudaWorld, tensor: torch.Tensor) -> None:
-        """Free the block of a tensor on all ranks; all ranks call it, and wait for their device first."""
+        """Free the block of a tensor on all its ranks; all of them call it."""
         block = self.find(tensor, "symm_free")
-        torch.cuda.synchronize(self._device)
-        self._agree("free", f"{block.name!r}")
+        team = Team(block.ranks.index(world.rank), block.ranks)
+        self._meet(team, "free", f"{block.name!r}", request=block.number)
         block.freed = True
-        self._blocks.pop(block.number, None)
-        self._dead.discard(block.number)
-        self._offsets.free(block.offset, block.nbytes)
-        world.publish_blocks(self._blocks.values())
+        world.publish_blocks(self._blocks)
+
+
+def _view(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.Tensor:
+    """The elements of ``like``, with its strides, ``skip`` bytes behind the start of a uint8 tensor."""
+    itemsize = like.element_size()
+    usable = (whole.numel() - skip) // itemsize * itemsize
+    return whole[skip : skip + usable].view(like.dtype).as_strided(like.shape, like.stride())
+
+
+def _check_same(ranks: Sequence[int], calls: Sequence[_Call]) -> None:
+    """Raise AllocationMismatchError if two ranks make different calls, or have placed the same allocations differently."""
+    first = calls[0]
+    for rank, call in zip(ranks, calls, strict=True):
+        if (call.kind, call.request) != (first.kind, first.request):
+            raise AllocationMismatchError(
+                f"symmetric {call.kind}: rank {rank} asked for {call.kind} {call.asked}, but rank {ranks[0]} asked for {first.kind} "
+                f"{first.asked}; all ranks must make the same symmetric allocations and frees in the same order"
+            )
+        if call.placed != first.placed:
+            raise AllocationMismatchError(
+                f"symmetric {call.kind}: the ranks' heaps differ: the last allocation of rank {rank} was {call.placed[1]}, that of rank "
+                f"{ranks[0]} was {first.placed[1]}; finalize() and initialize() the world again"
+            )
+
+
+def _with_free(call: _Call, ranges: Sequence[Range]) -> _Call:
+    """The call of a rank that has these ranges free, too."""
+    return replace(call, free=merged([*call.free, *ranges]))
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -36,6 +36,11 @@ class CudaStreams:
         with torch.cuda.stream(stream):
             yield
 
+    @property
+    def capturing(self) -> bool:
+        """Whether what is queued on the current stream goes into a CUDA graph now."""
+        return torch.cuda.is_current_stream_capturing()
+
     def key(self, stream: torch.cuda.Stream) -> int:
         return stream.cuda_stream
 
@@ -65,10 +70,12 @@ class CudaStreams:
         return begin.elapsed_time(end)
 
     def write_value(self, target: torch.Tensor, value: int, stream: torch.cuda.Stream) -> None:
+        self._world.heap.check_alive(target, "write_value")
         bits = target.element_size() * 8
         driver.call(f"cuStreamWriteValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), 0)
 
     def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
+        self._world.heap.check_alive(target, "wait_value")
         bits = target.element_size() * 8
         driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _wait_flag(compare))
 
@@ -89,6 +96,8 @@ class CudaStreams:
 
     def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
         """By the copy engine where both are contiguous, else by torch's kernel."""
+        for tensor in (destination, source):
+            self._world.heap.check_alive(tensor, "copy_async")
         if destination.is_contiguous() and source.is_contiguous():
             size: Any = source.numel() * source.element_size()
             if size:

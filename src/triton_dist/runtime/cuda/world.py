@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,11 +22,14 @@ from ...errors import (
 )
 from .. import context_layout, peers
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
+from ..agreement import agreed
 from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
 from . import driver
 from .heap import CudaHeap
+from .peers import check_peers
 from .streams import CudaStreams
+from .team_gather import gather_among
 from .watchdog import Watchdog
 
 DEFAULT_HEAP_SIZE = 1 << 30
@@ -67,17 +70,23 @@ class CudaWorld:
         self.node = self.rank // self.local_world_size
         self.workspaces: dict[Hashable, Any] = {}
         self.shmem_initialized = False
+        self._board: WaitBoard | None = None
+        self._board_pointer = 0
         self._watchdog: Watchdog | None = None
         self._control = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-        self.together("looking for peers", self._check_peers)
-        self.streams = CudaStreams(self)
-        self.heap = CudaHeap(self, heap_size)
-        self.together("making the wait board", lambda: self._make_board(wait_timeout))
-        self._write_context_page()
-        watched = peers.meet(self.rank, self.gather(peers.introduction(self._board)))
-        self._watchdog = Watchdog(self._board, watched, self._board.blocks)
-        if wait_timeout is not None:
-            self._watchdog.set_bound(wait_timeout)
+        try:
+            self.together("looking at the world", self._check_place)
+            check_peers(self.device.index, self.world_size, self.gather)
+            self.streams = CudaStreams(self)
+            self.together("making the wait board", lambda: self._make_board(wait_timeout))
+            self.heap = CudaHeap(self, heap_size)
+            self._write_context_page()
+        except TritonDistError:
+            # All ranks have failed alike, and have nothing mapped; initialize() may be called again.
+            self._drop_board()
+            dist.destroy_process_group(self._control)
+            raise
+        self._watch(wait_timeout)
 
     # ------------------------------------------------------------------ agreement
 
@@ -93,35 +102,30 @@ class CudaWorld:
         return values
 
     def together(self, what: str, act: Callable[[], Any]) -> None:
-        """Run ``act`` on every rank; if it fails on one, raise that rank's error on all."""
-        failed = ""
-        error: TritonDistError | None = None
-        try:
-            act()
-        except TritonDistError as caught:
-            error = caught
-            failed = f"{type(caught).__name__} on rank {self.rank} while {what}: {caught}"
-        reasons = [reason for reason in self.gather(failed) if reason]
-        if error is not None:
-            raise error
-        if reasons:
-            raise NotInitializedError("; ".join(reasons))
+        """Run ``act`` on every rank; if it fails on one, raise an error of that rank's class on all."""
+        agreed(self.gather, range(self.world_size), what, act)
 
-    def _check_peers(self) -> None:
+    def gather_among(self, ranks: Sequence[int], value: Any) -> list[Any]:
+        """The ``value`` of each of ``ranks``, in their order; each of them calls it, and no other rank. Raises AllocationMismatchError."""
+        if tuple(ranks) == tuple(range(self.world_size)):
+            return self.gather(value)
+        if self._watchdog is None:
+            return gather_among(ranks, self.rank, value, self._control)
+        return self._watchdog.run_bounded(
+            "a call that the ranks of a team make together", lambda: gather_among(ranks, self.rank, value, self._control)
+        )
+
+    def _check_place(self) -> None:
         if self.world_size > MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"{self.world_size} ranks are more than the {MAX_WORLD_SIZE} that the address map has room for")
         if self.num_nodes > 1:
             raise UnreachablePeerError(f"the ranks are on {self.num_nodes} hosts; the symmetric heap reaches the GPUs of one host")
-        for peer in range(torch.cuda.device_count()):
-            if peer != self.device.index and not torch.cuda.can_device_access_peer(self.device.index, peer):
-                raise UnreachablePeerError(f"GPU {self.device.index} has no peer access to GPU {peer}; look at nvidia-smi topo -p2p r")
 
     # ------------------------------------------------------------------ the context page and the wait board
 
     def _make_board(self, wait_timeout: float | None) -> None:
         remove_stale()
         self._board = WaitBoard.create(self.rank, self.world_size, knobs.cache.dir)
-        self._board_pointer = 0
         try:
             self._board_pointer = driver.register_host_memory(self._board.address, BOARD_BYTES)
         except driver.CudaDriverError as error:
@@ -129,9 +133,28 @@ class CudaWorld:
                 raise
             warnings.warn(f"kernels can't reach the wait board, so triton-dist attach won't see their waits: {error}", stacklevel=2)
 
+    def _watch(self, wait_timeout: float | None) -> None:
+        """Get to know the other ranks' processes, and bound the waits if that is asked for."""
+        if self._board is None:
+            raise NotInitializedError("this world has no wait board; call initialize() again")
+        watched = peers.meet(self.rank, self.gather(peers.introduction(self._board)))
+        self._watchdog = Watchdog(self._board, watched, self._board.blocks)
+        if wait_timeout is not None:
+            self._watchdog.set_bound(wait_timeout)
+
+    def _drop_board(self) -> None:
+        """Undo ``_make_board``, if it came to that."""
+        if self._board is None:
+            return
+        if self._board_pointer:
+            driver.unregister_host_memory(self._board.address)
+        self._board.close()
+        self._board = None
+
     def publish_blocks(self, blocks: Iterable[Any]) -> None:
         """Put the heap's blocks (with ``name``, ``offset``, ``nbytes``) on the wait board, for words to be named by."""
-        self._board.write_blocks(BlockName(block.name, block.offset, block.nbytes) for block in blocks)
+        if self._board is not None:
+            self._board.write_blocks(BlockName(block.name, block.offset, block.nbytes) for block in blocks)
 
     def _write_context_page(self) -> None:
         """What kernels read at the constant address: who they are and which heaps are mapped."""
@@ -199,10 +222,11 @@ class CudaWorld:
             failure = self._watchdog.failure
             self._watchdog = None
         self.workspaces.clear()
-        self.heap.close()
-        if self._board_pointer:
-            driver.unregister_host_memory(self._board.address)
-        self._board.close()
+        if meets:
+            self.together("leaving", self.heap.close)
+        else:
+            self.heap.close()
+        self._drop_board()
         if meets:
             self.gather("closed")
         dist.destroy_process_group(self._control)

@@ -1,0 +1,7 @@
+"""All scenarios, in the order in which they run."""
+
+from __future__ import annotations
+
+from tests.runtime.cuda.scenarios import adoption, allocation, joining, lifetime, teams
+
+SCENARIOS = [scenario for module in (allocation, teams, lifetime, joining, adoption) for scenario in module.SCENARIOS]
