@@ -44,6 +44,7 @@ class FakeWorld(CudaWorld):
         self.local_rank, self.local_world_size, self.num_nodes, self.node = self.rank, self.world_size, 1, 0
         self.workspaces, self.shmem_initialized = {}, False
         self.synchronized = 0
+        self._watchdog = self._board = None  # they are tested in test_world_without_gpu.py
         self._control = dist.new_group(backend="gloo", timeout=_TIMEOUT)
         try:
             check_peers(0, self.world_size, self.gather)
