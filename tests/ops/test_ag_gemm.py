@@ -6,6 +6,9 @@ Tests that take ``world`` run on simulated ranks here, and in ``tests/gpu`` on G
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from triton_dist.ops.gemm import ag_gemm as module
 from triton_dist.ops.gemm import ag_gemm_kernels
 from triton_dist.ops.gemm.plan import METHODS, OWN_METHODS, Plan, Rates, Tiles, check_tiles, choose_plan, fused_time, split_time
 
+ROOT = Path(__file__).parents[2]
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float8_e4m3fn: 8e-3, torch.float8_e5m2: 8e-3}
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=5, group=2)
@@ -347,8 +351,17 @@ def test_racy_twins_of_the_streams_signals(monkeypatch, forgotten):
     assert seen & {"wrong", "DeadlockError"}
 
 
-def test_the_workspace_goes_with_the_world():
-    """Simulations one after the other in a heap that has room for one: nothing of an ended world keeps its symmetric memory."""
+def simulations_in_a_small_heap() -> None:
     for _ in range(4):
         results = triton_dist.simulate(body, 2, args=(64, 16, 512, torch.float32), kwargs={"calls": 1}, heap_size=400_000)
         assert max(results) < 1e-6
+
+
+def test_the_workspace_goes_with_the_world():
+    """Simulations one after the other in a heap that has room for one: nothing of an ended world keeps its symmetric memory.
+
+    In a process of its own: what other tests have kept alive would take room, too.
+    """
+    program = "from tests.ops import test_ag_gemm; test_ag_gemm.simulations_in_a_small_heap()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -57,6 +57,7 @@ def test_scenario(ranks, scenario):
 def test_interpreter_exit(tmp_path):
     """A process that ends with a world, tensors, views and cycles of them alive ends quietly."""
     program = f"""
+import atexit
 import torch, torch.distributed as dist, triton_dist
 from tests.runtime.cuda import fake_driver, fake_world
 fake_world.use_fake(fake_driver.FakeDriver())
@@ -66,6 +67,7 @@ tensor = triton_dist.symm_zeros(100).requires_grad_()
 graph = (tensor * tensor).sum()
 ring = [triton_dist.symm_zeros(10)[1:]]
 ring.append(ring)
+atexit.register(dist.destroy_process_group)  # else gloo's threads may end the process by abort, world or not
 print("done")
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60)
