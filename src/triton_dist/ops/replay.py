@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 
 import torch
 
-from ..runtime.world import current_world
+from ..runtime.world import require_world
 from .team import GrowingBuffer
 
 MOST_GRAPHS = 512
@@ -28,10 +28,13 @@ class Replays:
         self._stream: torch.cuda.Stream | None = None
 
     @staticmethod
-    def here() -> Replays | None:
-        """Those of the current stream. None where nothing is replayed: without GPUs, in the user's capture, with TRITON_DIST_REPLAY=0."""
-        world = current_world()
-        if world is None or world.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+    def here(what: str) -> Replays | None:
+        """Those of the current stream. None where nothing is replayed: without GPUs, in the user's capture, with TRITON_DIST_REPLAY=0.
+
+        what: the operator that asks. Raises NotInitializedError, and what a world that has failed raises.
+        """
+        world = require_world(what)
+        if world.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return None
         key = ("replays", world.stream)
         replays = world.workspaces.get(key)

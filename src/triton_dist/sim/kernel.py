@@ -9,6 +9,7 @@ from types import TracebackType
 
 from .codegen import generate
 from .ir import UNKNOWN, Location, parse_module
+from .relocation import relocate
 from .requests import Steps
 
 _HIDDEN = (
@@ -20,18 +21,21 @@ _HIDDEN = (
 
 _KEPT = 512
 _lock = threading.Lock()
-_kernels: OrderedDict[tuple[bytes, int, bool], Kernel] = OrderedDict()
+_kernels: OrderedDict[tuple[bytes, int, bool, str], Kernel] = OrderedDict()
 
 
 class Kernel:
     """Generated code of one compiled kernel.
 
     function: generator function ``(program, *values)``; its source is in ``function.source``.
-    name: of the kernel; threads: of a block. timing: whether it is the form that only takes time.
+    name: of the kernel; threads: of a block. timing: whether it is the form that only takes time. file: that the kernel's source
+    is in now, if that is known.
     """
 
-    def __init__(self, text: bytes, name: str, threads: int, timing: bool = False) -> None:
+    def __init__(self, text: bytes, name: str, threads: int, timing: bool = False, file: str = "") -> None:
         module = parse_module(text.decode(), _HIDDEN)
+        if file:
+            relocate(module, name, file)
         self.name = name
         self.threads = threads
         self.function, self._lines, self.table, self._filename = generate(module, name, threads, timing)
@@ -63,13 +67,13 @@ class Kernel:
         return found
 
 
-def load_kernel(text: bytes, name: str, threads: int, timing: bool = False) -> Kernel:
-    """The kernel for a module in generic form; generated once for each text and form."""
-    key = (text, threads, timing)
+def load_kernel(text: bytes, name: str, threads: int, timing: bool = False, file: str = "") -> Kernel:
+    """The kernel for a module in generic form; generated once for each text, form and file. See ``Kernel``."""
+    key = (text, threads, timing, file)
     with _lock:
         kernel = _kernels.get(key)
         if kernel is None:
-            kernel = _kernels[key] = Kernel(text, name, threads, timing)
+            kernel = _kernels[key] = Kernel(text, name, threads, timing, file)
             while len(_kernels) > _KEPT:
                 _kernels.popitem(last=False)
         else:

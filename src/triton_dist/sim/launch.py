@@ -87,13 +87,16 @@ class Launcher:
         self.threads = metadata.num_warps * 32
         self.names = list(source.signature) if hasattr(source, "fn") else [str(key) for key in source.signature]
         self.signature = list(source.signature.values())
+        # The cache may have compiled the same text in another file.
+        code = getattr(getattr(getattr(source, "fn", None), "fn", None), "__code__", None)
+        self.file = "" if code is None else code.co_filename
 
     def __call__(self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
         if enter_hook is not None:
             enter_hook(launch_metadata)
         grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))
         rank = context.current()
-        kernel = load_kernel(function, self.name, self.threads, rank is not None and rank.machine.timing)
+        kernel = load_kernel(function, self.name, self.threads, rank is not None and rank.machine.timing, self.file)
         if rank is not None:
             rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
         else:

@@ -101,7 +101,7 @@ def ag_gemm(
 ) -> torch.Tensor:
     """``concat(a_shard of every rank) @ b`` on every rank of ``group``, in stream order of the current stream.
 
-    All ranks of the group call it, with the same ``a_shard`` shape and dtype and the same options; ``b`` may differ.
+    All ranks of the group call it, with tensors of the same shapes and dtypes and the same options; strides may differ.
 
     a_shard: (M_local, K), this rank's rows of A; fp32, fp16, bf16 or fp8. b: (K, N), any strides, of the same dtype.
     out: (size * M_local, N), last dimension contiguous; allocated if None. Products are summed in fp32 and rounded once.
@@ -112,7 +112,7 @@ def ag_gemm(
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
-    replays = Replays.here()
+    replays = Replays.here("ag_gemm")
     if replays is not None and out is not None:
         graph = replays.find(_call_key(a_shard, b, out, scale_a, scale_b, method, tiles, group))
         if graph is not None:

@@ -29,6 +29,7 @@ def nccl_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales
     """``torch.distributed``'s all-gather, then ``matmul``."""
     if not dist.is_initialized():
         raise InvalidArgumentError("ag_gemm: method='nccl' needs torch.distributed; call init_process_group first, or use another method")
+    _check_group(group, "nccl")
     size = dist.get_world_size(group)  # type: ignore[arg-type]
     gathered = torch.empty((size * shard.shape[0], shard.shape[1]), dtype=shard.dtype, device=shard.device)
     wide = shard.dtype in _HALF_AND_MORE
@@ -42,8 +43,14 @@ def torch_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scale
         raise InvalidArgumentError(
             f"ag_gemm: method='torch' takes fp16, bf16 and fp32 on GPUs, not {shard.dtype} on {shard.device.type}; use another method"
         )
+    _check_group(group, "torch")
     import torch.distributed._symmetric_memory  # noqa: F401  registers the operator
 
     name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[attr-defined]
     _, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [b], gather_dim=0, group_name=name)
     out.copy_(product)
+
+
+def _check_group(group: object, method: str) -> None:
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgumentError(f"ag_gemm: method={method!r} needs a torch.distributed process group or None, not group={group!r}")

@@ -296,7 +296,8 @@ class CudaHeap:
 
         try:
             state, calls = self._meet(team, "adoption", asked, failure=problem)
-            assert found is not None  # else its problem was raised on all ranks
+            if found is None:  # its problem was raised on all ranks
+                raise TritonDistError("symm_adopt: the tensor's memory was not found")
             above = [[(self._rounded(max(start, self.size)), end) for start, end in call.free] for call in calls]
             above = [[(start, end) for start, end in ranges if start < end] for ranges in above]
             offset, undo = adopt_memory(found, world, team.ranks, above, self._unit)

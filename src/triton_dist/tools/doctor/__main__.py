@@ -9,6 +9,7 @@ from .render import exit_code, print_json
 
 
 def main() -> int:
+    """Print the findings as JSON; returns the exit status: 0, 1 if something needed is missing, 2 for wrong arguments."""
     unknown = [argument for argument in sys.argv[1:] if argument != "--quick"]
     if unknown:
         print(f"unknown arguments {unknown}; there is --quick only (triton-dist doctor has more)", file=sys.stderr)

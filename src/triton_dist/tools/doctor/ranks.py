@@ -132,6 +132,7 @@ def _bandwidth(name: str, rows: list[list[float]]) -> Finding:
 
 
 def main() -> None:
+    """What one rank of the measurement does; started by the doctor."""
     import triton_dist
 
     from .measure import Sizes, measure
