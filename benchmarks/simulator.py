@@ -176,7 +176,7 @@ def ops_executed(launch: Callable[[], object]) -> int:
     from triton_dist.sim.ir import parse_module
 
     launch()
-    text, _ = next(reversed(kernels._kernels))
+    text, *_ = next(reversed(kernels._kernels))
     function = parse_module(text.decode()).regions[0][0].operations[0]
     return sum(operation.name not in ("arith.constant", "tt.return") for operation in function.regions[0][0].operations)
 

@@ -1,0 +1,22 @@
+"""The simulator's own benchmark runs to its end; its times are looked at by people."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_runs(tmp_path):
+    output = tmp_path / "simulator.json"
+    command = [sys.executable, ROOT / "benchmarks" / "simulator.py", "--quick", "--output", output]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ.copy(), capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(output.read_text())
+    assert [row["ranks"] for row in results["ranks"]] == [1, 4, 16, 64]
+    assert all(row["ms"] > 0 and row["numpy_ms"] > 0 and row["interpreter_ms"] > 0 for row in results["kernels"])
+    assert {row["kernel"] for row in results["kernels"] if row.get("us_per_op", 0) > 0} >= {"softmax 1024 x 1024"}
