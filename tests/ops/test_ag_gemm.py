@@ -25,6 +25,7 @@ from triton_dist.ops.gemm.plan import METHODS, OWN_METHODS, Plan, Rates, Tiles, 
 ROOT = Path(__file__).parents[2]
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float8_e4m3fn: 8e-3, torch.float8_e5m2: 8e-3}
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
+FP8_ZEROS = torch.zeros(4, 4).to(torch.float8_e4m3fn)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=5, group=2)
 """For operands that suit TMA; few programs, so that each has tiles of several blocks."""
 
@@ -211,6 +212,7 @@ def test_empty_sizes(world):
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), out=torch.empty(4, 4)), "it has to be (8, 4)"),
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), tiles=Tiles(8, 16, 16)), "powers of 2"),
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), tiles=Tiles(16, 16, 16, blocks=9)), "between 1 and 8"),
+        (lambda: ag_gemm(FP8_ZEROS, FP8_ZEROS, tiles=Tiles(16, 16, 16)), "at least 32"),
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), group=3), "process group"),
         (lambda: ag_gemm(torch.randn(4, 4), torch.randn(4, 4), tiles=Tiles(16, 16, 16, programs=0)), "at least 1"),
     ],
@@ -248,7 +250,7 @@ def test_chosen_plans_are_allowed(rows, itemsize):
     for columns in (1, 30, 4096):
         for size in (1, 2, 3, 8):
             plan = choose_plan("auto", size, rows, columns, 512, itemsize, "cuda")
-            check_tiles(plan.tiles, module.MAX_BLOCKS)
+            check_tiles(plan.tiles, module.MAX_BLOCKS, itemsize)
             assert plan.method in METHODS
             assert not plan.tiles.tma or rows % plan.tiles.blocks == 0
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Hashable
 import torch
 
 from ..runtime.world import require_world
-from .team import GrowingBuffer
+from .team import GrowingBuffer, Team
 
 MOST_GRAPHS = 512
-"""Graphs kept for one stream; calls beyond are queued one by one."""
+"""Graphs kept for one team and stream; calls beyond are queued one by one."""
 
 
 class Replays:
-    """The graphs of one rank and stream, by what a call looks like."""
+    """The graphs of one rank, team and stream, by what a call looks like. They go with the team's workspaces, whose memory they use."""
 
     def __init__(self) -> None:
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
@@ -28,15 +28,15 @@ class Replays:
         self._stream: torch.cuda.Stream | None = None
 
     @staticmethod
-    def here(what: str) -> Replays | None:
-        """Those of the current stream. None where nothing is replayed: without GPUs, in the user's capture, with TRITON_DIST_REPLAY=0.
+    def here(what: str, team: Team) -> Replays | None:
+        """Those of a team and the current stream. None if nothing is replayed: no GPU, in the user's capture, TRITON_DIST_REPLAY=0.
 
         what: the operator that asks. Raises NotInitializedError, and what a world that has failed raises.
         """
         world = require_world(what)
         if world.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return None
-        key = ("replays", world.stream)
+        key = ("replays", world.stream, team.ranks)
         replays = world.workspaces.get(key)
         if replays is None:
             if os.environ.get("TRITON_DIST_REPLAY") == "0":

@@ -12,7 +12,7 @@ from ..runtime.symmetric import symm_empty, symm_peer
 from ..runtime.team import Team, find_team
 from ..runtime.world import require_world
 
-__all__ = ["Team", "find_team", "workspace", "world_ranks_tensor"]
+__all__ = ["GrowingBuffer", "Team", "find_team", "peer_addresses", "refuse_in_capture", "workspace", "world_ranks_tensor"]
 
 
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:

@@ -105,20 +105,20 @@ def ag_gemm(
 
     a_shard: (M_local, K), this rank's rows of A; fp32, fp16, bf16 or fp8. b: (K, N), any strides, of the same dtype.
     out: (size * M_local, N), last dimension contiguous; allocated if None. Products are summed in fp32 and rounded once.
-    group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
+    group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
     method: one of ``METHODS`` (see the module), or "auto". tiles: how the fused methods cut the product, instead of what is chosen.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that the product is multiplied by.
     out_dtype: of ``out``; by default that of ``a_shard``, and bf16 for fp8.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
-    replays = Replays.here("ag_gemm")
-    if replays is not None and out is not None:
-        graph = replays.find(_call_key(a_shard, b, out, scale_a, scale_b, method, tiles, group))
-        if graph is not None:
+    team = find_team(group, "ag_gemm")
+    replays = Replays.here("ag_gemm", team)
+    if replays is not None:
+        graph = replays.find(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles))
+        if graph is not None and out is not None:
             graph.replay()
             return out
-    team = find_team(group, "ag_gemm")
     out_dtype = _check(a_shard, b, out, team, method, (scale_a, scale_b), out_dtype)
     (rows, depth), columns = a_shard.shape, b.shape[1]
     if out is None:
@@ -129,7 +129,7 @@ def ag_gemm(
         return out.zero_()
     plan = choose_plan(method, team.size, rows, columns, depth, a_shard.element_size(), a_shard.device.type)
     if tiles is not None:
-        check_tiles(tiles, MAX_BLOCKS)
+        check_tiles(tiles, MAX_BLOCKS, a_shard.element_size())
     scales = None if scale_a is None or scale_b is None else (scale_a, scale_b)
     problem = _Problem(a_shard.contiguous(), b, out, scales, team, group, tiles or plan.tiles)
     if plan.method == "nccl":
@@ -144,30 +144,18 @@ def ag_gemm(
         else:
             enqueue = _fused(problem, by_kernel=plan.method == "fused_kernel")
         if replays is not None and problem.shard is a_shard:
-            replays.run(_call_key(a_shard, b, out, scale_a, scale_b, method, tiles, group), enqueue)
+            replays.run(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles), enqueue)
         else:
             enqueue()
     return out
 
 
-def _call_key(
-    a_shard: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    scale_a: torch.Tensor | None,
-    scale_b: torch.Tensor | None,
-    method: str,
-    tiles: Tiles | None,
-    group: object,
-) -> Hashable:
-    """What makes two calls on one stream the same to the device."""
-    if not isinstance(a_shard, torch.Tensor) or not isinstance(b, torch.Tensor):
+def _call_key(tensors: tuple, scales: tuple, method: object, tiles: object) -> Hashable:
+    """What makes two calls of a team on one stream the same to the device; None for what is no call, as ``_check`` will say."""
+    given = [*tensors, *[scale for scale in scales if scale is not None]]
+    if not isinstance(method, str) or not isinstance(tiles, Tiles | None) or not all(isinstance(tensor, torch.Tensor) for tensor in given):
         return None
-    scales = None if scale_a is None or scale_b is None else (scale_a.data_ptr(), scale_b.data_ptr())
-    return (
-        a_shard.data_ptr(), b.data_ptr(), out.data_ptr(), a_shard.shape, b.shape, a_shard.stride(), b.stride(), out.stride(),
-        a_shard.dtype, b.dtype, out.dtype, out.shape, method, tiles, scales, group,
-    )  # fmt: skip
+    return (method, tiles, *[(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in given])
 
 
 def _split(problem: _Problem) -> Callable[[], None]:

@@ -78,11 +78,13 @@ class Rates:
 
 
 H100 = Rates()
-"""Measured on four H100 (NVLink, 18 links each) by benchmarks/ag_gemm.py."""
+"""Fitted to times of the single methods on four H100 (NVLink, 18 links each)."""
 
 
-def check_tiles(tiles: Tiles, max_blocks: int) -> None:
-    """Raises InvalidArgumentError."""
+def check_tiles(tiles: Tiles, max_blocks: int, itemsize: int) -> None:
+    """Raises InvalidArgumentError. itemsize: bytes of an operand's element."""
+    if tiles.k * itemsize < 32:
+        raise InvalidArgumentError(f"ag_gemm: {tiles}: k has to be at least {32 // itemsize} for operands of {itemsize} bytes")
     if any(size < 16 or size & (size - 1) for size in (tiles.m, tiles.n, tiles.k)):
         raise InvalidArgumentError(f"ag_gemm: {tiles}: m, n and k have to be powers of 2 from 16 on")
     if not 1 <= tiles.blocks <= max_blocks:

@@ -17,6 +17,7 @@ import torch
 
 from ...errors import (
     AllocationMismatchError,
+    CaptureError,
     HeapFullError,
     InvalidArgumentError,
     NotInitializedError,
@@ -187,7 +188,7 @@ class CudaHeap:
             )
         cause = failure
         if self._world.streams.capturing:
-            cause = InvalidArgumentError(
+            cause = CaptureError(
                 f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, "
                 "or call the operator once before it is captured"
             )

@@ -1,0 +1,100 @@
+"""Which calls are replayed, with graphs that only take notes."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from triton_dist.ops import replay
+from triton_dist.ops import team as ops_team
+from triton_dist.ops.gemm import ag_gemm
+from triton_dist.ops.gemm.plan import Tiles
+from triton_dist.ops.replay import Replays
+from triton_dist.ops.team import GrowingBuffer, Team
+from triton_dist.runtime import team as runtime_team
+
+TEAM = Team(0, (0, 2))
+
+
+class Graph:
+    """Notes how often it was replayed."""
+
+    replayed = 0
+
+    def replay(self) -> None:
+        self.replayed += 1
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A world on a GPU that is not there."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **options: contextlib.nullcontext())
+    heap = SimpleNamespace(free_team=lambda world, team: None)
+    context = SimpleNamespace(
+        device=torch.device("cuda", 0), stream=7, workspaces={}, world_size=4, rank=0, heap=heap, synchronize=lambda why: None
+    )
+    for module in (replay, ops_team):
+        monkeypatch.setattr(module, "require_world", lambda what: context)
+    monkeypatch.setattr(runtime_team, "require_world", lambda what: context)
+    return context
+
+
+def test_the_second_call_is_captured_and_the_third_found(world):
+    replays, queued = Replays.here("op", TEAM), []
+    for _ in range(2):
+        assert replays.find("key") is None
+        replays.run("key", lambda: queued.append(1))
+    assert len(queued) == 2 and replays.find("key").replayed == 1
+    assert replays.find("other") is None and Replays.here("op", TEAM) is replays
+
+
+def test_graphs_are_forgotten_when_a_workspace_grows(world):
+    replays = Replays.here("op", TEAM)
+    for _ in range(2):
+        replays.run("key", lambda: None)
+    assert replays.find("key") is not None
+    GrowingBuffer("op", lambda size: torch.empty(size, dtype=torch.uint8)).at_least(8)
+    assert replays.find("key") is None
+    replays.run("key", lambda: None)
+    assert replays.find("key") is None, "a first call again"
+
+
+def test_graphs_go_with_their_team(world):
+    """They hold addresses of the team's memory."""
+    theirs, others = Replays.here("op", TEAM), Replays.here("op", Team(0, (0, 1, 2, 3)))
+    for replays in (theirs, others):
+        for _ in range(2):
+            replays.run("key", lambda: None)
+    runtime_team.free_team(TEAM)
+    assert Replays.here("op", TEAM).find("key") is None
+    assert Replays.here("op", Team(0, (0, 1, 2, 3))).find("key") is not None
+
+
+def test_nothing_is_replayed_in_a_capture_or_when_it_is_turned_off(world, monkeypatch):
+    monkeypatch.setenv("TRITON_DIST_REPLAY", "0")
+    assert Replays.here("op", TEAM) is None
+    monkeypatch.delenv("TRITON_DIST_REPLAY")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert Replays.here("op", TEAM) is None
+
+
+def test_what_makes_calls_the_same():
+    a, b, out, scale = torch.zeros(4, 8), torch.zeros(8, 4), torch.zeros(8, 4), torch.ones(1)
+
+    def key(a=a, b=b, out=out, scales=(None, None), method="auto", tiles=None):
+        return ag_gemm._call_key((a, b, out), scales, method, tiles)
+
+    assert key() == key() and hash(key()) == hash(key())
+    different = [
+        key(a=a.clone()), key(b=b.clone()), key(out=out.clone()), key(out=out.view(4, 8)), key(b=b.t()), key(method="fused"),
+        key(tiles=Tiles()), key(scales=(scale, scale)), key(a=a.view(torch.int32)),
+    ]  # fmt: skip
+    assert len({key(), *different}) == 1 + len(different)
+    for nothing in (key(a=3), key(out=None), key(method=["fused"]), key(tiles=[1]), key(scales=(2.0, scale))):
+        assert nothing is None
