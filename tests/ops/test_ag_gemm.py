@@ -344,7 +344,7 @@ def test_racy_twins_of_the_streams_signals(monkeypatch, forgotten):
     monkeypatch.setattr(module, "signal_batch", forget)
     seen = set()
     for seed, schedule in [(seed, schedule) for seed in range(6) for schedule in ("random", "straggler")]:
-        options = {"calls": 4, "method": "pipelined"}
+        options = {"calls": 8, "method": "pipelined"}
         try:
             results = triton_dist.simulate(body, 3, args=(64, 48, 64, torch.float32), kwargs=options, seed=seed, schedule=schedule)
             seen.add("wrong" if max(results) > 1e-5 or any(map(math.isnan, results)) else "right")
