@@ -184,7 +184,7 @@ class FakeDriver:
     def cuMemAddressReserve(self, size: int, alignment: int, address: int, flags: int) -> tuple:
         how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
         if not address or address in self.avoided or not self._mmap(address, size, 0, how):
-            # As the driver does: the address is a hint; where it once met somebody else's memory it does not try again.
+            # As the driver does: the address is a hint; where it once met somebody else's memory it may not try again.
             self.avoided.add(address)
             address = ANYWHERE + next(_reserved_anywhere) * (1 << 40)
             assert self._mmap(address, size, 0, how)

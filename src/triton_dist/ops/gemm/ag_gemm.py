@@ -19,7 +19,7 @@ The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,7 +28,7 @@ import triton.language as tl
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch, preload
-from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
+from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer, symm_zeros
 from ..collectives.all_gather import gather_launch
 from ..replay import Replays
@@ -225,15 +225,14 @@ def _pipelined(problem: _Problem) -> Callable[[], None]:
         begun = main.record_event()
         space.side_stream.wait_event(begun)
         second.wait_event(begun)
-        signal_batch([Write(space.peer_ready[receiver][team.index], 1) for receiver in sources], space.side_stream)
-        _push_by_copy_engine(problem, space, gathered)
+        _push_by_copy_engine(problem, space, gathered, [Write(space.peer_ready[source][team.index], 1) for source in sources])
         multiply(problem.shard, team.index)
         # Two streams take turns: a product's first tiles run beside the last ones of the product before.
         for place, source in enumerate(sources):
             with stream(main if place % 2 else second):
-                flag = space.flags[source, 0]
-                signal_batch([Wait(flag, 1), Write(flag, 0)])
+                signal_batch([Wait(space.flags[source, 0], 1)])
                 multiply(gathered[source * rows : (source + 1) * rows], source)
+                write_value(space.flags[source, 0], 0)
         main.wait_event(second.record_event())
         main.wait_event(space.side_stream.record_event())
 
@@ -286,20 +285,22 @@ def _make_workspace(problem: _Problem) -> _Workspace:
         peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
         finished=torch.zeros(1, dtype=torch.int32, device=device),
         world_ranks=world_ranks_tensor(team, device),
-        side_stream=Stream(),
-        second_stream=Stream(),
+        side_stream=own_stream(),
+        second_stream=own_stream(),
     )
 
 
-def _push_by_copy_engine(problem: _Problem, space: _Workspace, gathered: torch.Tensor) -> None:
-    """To the next rank first, then the one after it, and so on: every rank sends to another one at any time."""
+def _push_by_copy_engine(problem: _Problem, space: _Workspace, gathered: torch.Tensor, announced: Sequence[Write] = ()) -> None:
+    """To the next rank first, then the one after it, and so on: every rank sends to another one at any time.
+
+    announced: what the side stream tells the peers before it waits for them.
+    """
     team, rows = problem.team, problem.rows
     begin = team.index * rows
     receivers = [(team.index + distance) % team.size for distance in range(1, team.size)]
     # One batch: each operation by itself costs the stream more than a microsecond.
-    signal_batch(
-        [step for receiver in receivers for step in (Wait(space.ready[receiver], 1), Write(space.ready[receiver], 0))], space.side_stream
-    )
+    taken = [step for receiver in receivers for step in (Wait(space.ready[receiver], 1), Write(space.ready[receiver], 0))]
+    signal_batch([*announced, *taken], space.side_stream)
     for receiver in receivers:
         target = symm_peer(gathered, team.ranks[receiver])
         for block in range(triton.cdiv(rows, problem.rows_per_signal)):

@@ -85,7 +85,7 @@ def reserve(address: int, size: int) -> None:
     """Reserve exactly this range of addresses. Raises AddressInUseError.
 
     The driver takes the address as a hint only, and below half a gigabyte it ignores it: reserve whole slots. A range in which the driver
-    once met memory of somebody else it never gives out again in that process, though the memory be gone.
+    once met memory of somebody else it may never give out again in that process, though the memory be gone.
     """
     reason = ""
     try:
@@ -97,8 +97,8 @@ def reserve(address: int, size: int) -> None:
         reason = f" ({error})"
     raise AddressInUseError(
         f"the symmetric heap needs addresses {address:#x} to {address + size:#x}, but {who_holds(address, address + size)} is there"
-        f"{reason}; initialize triton_dist before other libraries reserve address space, and in a fresh process: this one won't be given "
-        "the addresses again"
+        f"{reason}; initialize triton_dist before other libraries reserve address space, and in a fresh process: this one may not be given "
+        "them again"
     )
 
 

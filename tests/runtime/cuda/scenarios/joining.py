@@ -76,7 +76,7 @@ def failing_starts_are_undone(fake: FakeDriver) -> None:
 
 
 def taken_addresses_are_named(fake: FakeDriver) -> None:
-    """Something else of this process lies in the slot of a rank; who it is is said. The driver won't give the slot again afterwards."""
+    """Something else of this process lies in the slot of a rank; who it is is said. The driver may not give the slot again."""
     rank = dist.get_rank()
     held = heap_base(1) + (1 << 30)
     if rank == 0:
