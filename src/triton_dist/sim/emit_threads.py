@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UnsupportedOperationError
+from . import emit_simt
 from .codegen import FunctionEmitter, handles
 from .ir import Operation
 from .ops.inline_asm import find_asm, find_function
@@ -157,6 +158,7 @@ _PRIMITIVES = {
     "atomic_cas": _atomic_cas,
     "tid": _tid,
     "fence": _fence,
+    **emit_simt.PRIMITIVES,
 }
 
 

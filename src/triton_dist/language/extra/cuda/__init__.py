@@ -1,0 +1,1 @@
+"""The names of Triton-distributed's CUDA modules; the same functions serve every target."""
