@@ -157,7 +157,7 @@ def index_kernel(x):
 
 @triton_dist.jit
 def tile_kernel(x):
-    values = dl.ld_vector(x, 4) + tl.arange(0, 4)
+    dl.ld_vector(x, 4) + tl.arange(0, 4)
 
 
 @triton_dist.jit

@@ -35,10 +35,19 @@ def lowerings(emit_opaque: Lowering) -> dict[str, Lowering]:
     return {
         "ld_vector": vector_load,
         "st_vector": vector_store,
+        "atomic_min": ordered_update,
+        "atomic_max": ordered_update,
         "shared_memory": shared_memory,
         "shared_load": shared_load,
         "shared_store": shared_store,
     }
+
+
+def ordered_update(semantic: Any, call: Call) -> tl.tensor:
+    """One opaque operation whose symbol says whether words are signed, since the IR's integers do not."""
+    parameters = {"scope": call.choice("scope"), "sem": call.choice("semantic"), "sign": "s" if call.result.is_int_signed() else "u"}
+    symbol = ";".join([f"td.{call.primitive.name}", *(f"{key}={value}" for key, value in parameters.items())])
+    return _opaque(semantic, symbol, [call["ptr"], call["val"]], call.result)
 
 
 def shared_memory(semantic: Any, call: Call) -> tl.tensor:

@@ -8,8 +8,9 @@ from .ir import Operation
 _UPDATES = ("exch", "min", "max", "and", "or", "xor")
 
 
-def _update(emitter: FunctionEmitter, operation: Operation, name: str) -> None:
+def _update(emitter: FunctionEmitter, operation: Operation, name: str, parameters: dict[str, str]) -> None:
     """An atomic that takes one value, done by every thread that comes here."""
+    name = "u" + name if parameters.get("sign") == "u" else name
     kind = operation.result_types[0]
     emitter.line("yield")
     pointer, value = emitter.arrays(operation)
@@ -84,7 +85,7 @@ PRIMITIVES = {
     "check_index": _check_index,
     "check_alignment": _check_alignment,
     **{
-        f"atomic_{name}": lambda emitter, operation, parameters, name=name: _update(emitter, operation, name)  # type: ignore[misc]
+        f"atomic_{name}": lambda emitter, operation, parameters, name=name: _update(emitter, operation, name, parameters)  # type: ignore[misc]
         for name in _UPDATES
     },
 }

@@ -20,14 +20,15 @@ WARP = 32
 _ALIGNMENT = 16
 
 
+_KINDS = {"exch": XCHG, "and": AND, "or": OR, "xor": XOR, "min": MIN, "max": MAX, "umin": UMIN, "umax": UMAX}
+
+
 def update_each(context: Program, name: str, addresses, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
     """An atomic of one value by every active thread, in thread order; gives each the value that it saw."""
-    signed = dtype.kind == "i"
-    kind = {"exch": XCHG, "and": AND, "or": OR, "xor": XOR, "min": MIN if signed else UMIN, "max": MAX if signed else UMAX}[name]
     result = np.zeros(context.threads, dtype)
     places, data = spread(context, addresses, np.dtype(np.int64)), spread(context, values, dtype)
     for thread in np.flatnonzero(active_threads(context, mask)).tolist():
-        result[thread] = atomic_scalar(context, kind, int(places[thread]), data[thread], True, dtype, None, location)
+        result[thread] = atomic_scalar(context, _KINDS[name], int(places[thread]), data[thread], True, dtype, None, location)
     return result
 
 
