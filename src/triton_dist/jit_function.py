@@ -12,7 +12,9 @@ import triton
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
+from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives import shared_ledger
+from triton_dist.primitives.warp_specialization import IN_PARTITIONS, partitions_with_region
 
 
 def jit(fn: Callable | None = None, **options: Any) -> Any:
@@ -51,8 +53,20 @@ class DistributedFunction(JITFunction):
     def _do_compile(self, key, signature, device, *arguments, **keywords):
         kernel = super()._do_compile(key, signature, device, *arguments, **keywords)
         if hasattr(kernel, "asm"):
-            shared_ledger.enlarge(kernel, self.device_caches[device][3])
+            prepare_kernel(kernel, self.device_caches[device][3])
         return kernel
+
+
+def prepare_kernel(kernel: Any, backend: Any) -> None:
+    """What a compiled kernel with simt regions needs before it is loaded; for any other nothing.
+
+    kernel: what Triton's ``compile`` returned. backend: Triton's backend. Raises PrimitiveArgumentError for a region whose function was
+    called in a loop with ``warp_specialize=True``.
+    """
+    shared_ledger.enlarge(kernel, backend)
+    ttgir = kernel.asm.get("ttgir")
+    if isinstance(ttgir, str) and len(partitions_with_region(ttgir)) > 1:
+        raise PrimitiveArgumentError(f"{kernel.metadata.name}: {IN_PARTITIONS}")
 
 
 def rewritten(function: Any, tree: ast.Module) -> ast.Module:

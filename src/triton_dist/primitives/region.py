@@ -25,6 +25,7 @@ from triton_dist.primitives.lowering import TARGETS, num_threads, target_of
 from triton_dist.primitives.table import PRIMITIVES
 from triton_dist.primitives.values import describe, unwrap
 from triton_dist.primitives.vector import vector
+from triton_dist.primitives.warp_specialization import IN_PARTITIONS
 
 _ALIGNMENT = 16
 """Bytes at which a tile begins."""
@@ -119,6 +120,7 @@ class region_tile(tl.tensor):
 @tl.core.builtin
 def enter_region(names, _semantic=None, _generator=None):
     """Begins a region: the named tiles go to shared memory. Returns the thread's index and the number of threads."""
+    _refuse_partitions(_generator)
     tiles = {}
     for name in unwrap(names):
         value = _generator.lscope.get(name)
@@ -224,6 +226,14 @@ def insert(input, scalar, indices, _semantic=None):
         raise PrimitiveArgumentError(f"insert: argument 'input' is {describe(input)}; allowed: a tile")
     new = _semantic.splat(_element(_semantic, scalar, input.dtype, "insert"), _extents(input))
     return _semantic.where(_mask_at(_semantic, input, indices, "insert"), new, input)
+
+
+def _refuse_partitions(generator: Any) -> None:
+    """Raises PrimitiveArgumentError in a loop that Triton deals out to partitions of warps: each of them would run the region."""
+    for loop in generator.scf_stack:
+        for word in getattr(getattr(loop, "iter", None), "keywords", ()):
+            if word.arg == "warp_specialize" and unwrap(generator.visit(word.value)):
+                raise PrimitiveArgumentError(IN_PARTITIONS)
 
 
 def _shared_memory(semantic: Any, generator: Any, total: int) -> tl.tensor:
