@@ -86,6 +86,11 @@ class _Call:
     records: int
     placed: tuple[int, str]
 
+    @property
+    def in_words(self) -> str:
+        """The call as reports of who waits for whom name it."""
+        return f"symmetric {self.kind} of {self.asked}" if self.asked else f"symmetric {self.kind}"
+
 
 @dataclass
 class _TeamState:
@@ -286,7 +291,7 @@ class ProcessHeap:
         nbytes = dtype.itemsize
         for size in sizes:
             nbytes *= size
-        block = self._place(team, asked, nbytes, name, check)
+        block = self._place(team, asked, nbytes, name, dtype.itemsize, check)
         flat = block.storage(world.rank, world.device)
         if self._initialize(flat, zero):
             world.synchronize(world.streams.current())
@@ -299,7 +304,7 @@ class ProcessHeap:
             new.zero_()
         return zero
 
-    def _place(self, team: Team, asked: str, nbytes: int, name: str | None, check: Callable[[], Any]) -> Block:
+    def _place(self, team: Team, asked: str, nbytes: int, name: str | None, itemsize: int, check: Callable[[], Any]) -> Block:
         """A new block; tensors that only reference cycles still hold are collected before the heap counts as full."""
         state, calls = self._meet(team, "allocation", asked, check)
         try:
@@ -308,10 +313,10 @@ class ProcessHeap:
             gc.collect()
             state, calls = self._meet(team, "allocation", asked)
             offset = state.arena.allocate(nbytes, [call.free for call in calls])
-        return self._add(state, offset, nbytes, OffsetAllocator.padded(nbytes), name, asked)
+        return self._add(state, offset, nbytes, OffsetAllocator.padded(nbytes), name, asked, itemsize)
 
-    def _add(self, state: _TeamState, offset: int, nbytes: int, span: int, name: str | None, asked: str) -> Block:
-        block = Block(state.count, offset, nbytes, span, state.arena, name or f"symm{state.count}")
+    def _add(self, state: _TeamState, offset: int, nbytes: int, span: int, name: str | None, asked: str, itemsize: int = 1) -> Block:
+        block = Block(state.count, offset, nbytes, span, state.arena, name or f"symm{state.count}", itemsize)
         state.count += 1
         state.last = f"{asked} at offset {offset}"
         self._blocks.add(block)

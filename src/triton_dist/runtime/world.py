@@ -7,13 +7,20 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 from ..errors import InvalidArgumentError, NotInitializedError
 from .address_map import MAX_HEAP_SIZE
+from .launcher import launched
 from .wait_timeout import wait_timeout_or_default
 
 if TYPE_CHECKING:
+    from ..sim.processes.world import CpuWorld
     from .cuda.world import CudaWorld
+
+
+DEFAULT_HEAP_SIZE = 1 << 30
+"""Bytes of each rank's heap unless ``initialize(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
 
 
 class World(Protocol):
@@ -47,7 +54,7 @@ class World(Protocol):
     def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
 
 
-_process_world: CudaWorld | None = None
+_process_world: CudaWorld | CpuWorld | None = None
 """The world that ``initialize`` made in this process."""
 
 
@@ -60,7 +67,7 @@ def require_world(what: str) -> World:
     if world is None:
         raise NotInitializedError(
             f"{what} needs a world of ranks: call it in a function that triton_dist.simulate(fn, world_size=...) runs, "
-            "or call triton_dist.initialize() first in a script that torchrun starts on GPUs"
+            "or call triton_dist.initialize() first in a script that torchrun starts"
         )
     if _process_world is not None and world is _process_world:
         _process_world.raise_failure()
@@ -129,9 +136,22 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
         if bound is not None and _process_world is not None and _process_world is joined:
             _process_world.set_wait_timeout(bound)
         return
-    from .cuda.world import DEFAULT_HEAP_SIZE, CudaWorld
+    size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
+    if on_cpu_processes():
+        from ..sim.processes.world import CpuWorld
 
-    _process_world = CudaWorld(heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE), bound)
+        _process_world = CpuWorld(size, bound)
+    else:
+        from .cuda.world import CudaWorld
+
+        _process_world = CudaWorld(size, bound)
+
+
+def on_cpu_processes() -> bool:
+    """Whether ranks are CPU processes here: a launcher has started this one, and there is no GPU, or TRITON_DIST_SIMULATE=1 is set."""
+    if os.environ.get("TRITON_DIST_SIMULATE", "") not in ("", "0"):
+        return True
+    return not torch.cuda.is_available() and (launched() or dist.is_available() and dist.is_initialized())
 
 
 def finalize() -> None:
