@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 
@@ -39,6 +40,32 @@ class Gpus:
 
         gc.collect()
         torch.cuda.synchronize()
+
+    def leave(self) -> None:
+        import triton_dist
+
+        triton_dist.finalize()
+
+
+class CpuRanks:
+    """A world of triton_dist of CPU processes, that stays from job to job; a job that ends in an error leaves it for a new one."""
+
+    def enter(self) -> None:
+        import triton_dist
+
+        triton_dist.initialize(heap_size=64 << 20)
+
+    def settle(self) -> None:
+        import triton_dist
+        from triton_dist.errors import TritonDistError
+
+        gc.collect()
+        try:
+            triton_dist.synchronize()
+        except Exception:
+            with contextlib.suppress(TritonDistError, RuntimeError):
+                triton_dist.finalize()
+            self.enter()
 
     def leave(self) -> None:
         import triton_dist

@@ -97,6 +97,13 @@ class Engine:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def say_ended(self, error: BaseException | None = None) -> None:
+        """Tell the peers that this process leaves the world, and by which error if it was one; after ``stop``."""
+        error = error or self.failure
+        if error is not None:
+            self._tell_error(error)
+        self._say(State.ENDED if error is None else State.FAILED)
+
     # ------------------------------------------------------------------ called by the program's threads
 
     def ring(self) -> None:
@@ -320,14 +327,20 @@ class Engine:
                 self._look_at_peers()
         self.raise_failure()
 
+    def _tell_error(self, error: BaseException) -> None:
+        board = self._boards[self._rank]
+        if board.read_text("error") is None:
+            board.write_text("error", f"{type(error).__name__}: {error}")
+
     def _fail(self, error: BaseException, *, publish: bool = False) -> None:
         """The world has failed: whoever waits hears of it, and every later call. publish: tell the peers, who don't know yet."""
         if self.failure is not None:
             return
         if publish:
-            self._boards[self._rank].write_text("error", f"{type(error).__name__}: {error}")
+            self._tell_error(error)
         self._say(State.RUNNING)
         self.failure = error
+        self._machine.abandon(error)
         if not any(wait.main for wait in self._waits) and _inside_torch_distributed():
             # The program can't hear of it in there.
             print(f"triton_dist: rank {self._rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -341,13 +354,8 @@ def _how_lost(rank: int, board: Board) -> str | None:
     error = board.read_text("error")
     if error:
         return f"rank {rank} (process {board.pid}) failed: {error}"
-    if board.state is not State.FAILED:
-        if board.alive:
-            return None
-        if board.state is State.ENDED:  # meanwhile
-            return None
-    if board.state is State.FAILED:
-        return f"rank {rank} (process {board.pid}) ended with an error"
+    if board.alive or board.state in (State.ENDED, State.FAILED):  # it may have ended just now, and is told next time
+        return None
     return f"rank {rank} (process {board.pid}) was killed"
 
 

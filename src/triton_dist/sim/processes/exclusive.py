@@ -14,9 +14,15 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 from ..kernel import Kernel
-from ..ops import descriptor, memory, primitives
+from ..ops import arith, debug, descriptor, matrix, memory, primitives, reduce, timing
 from ..requests import Steps
 from .shared_lock import SharedLock
+
+_OPS = memory.__name__.rpartition(".")[0] + "."
+"""What the names of the run time's modules begin with."""
+
+_PURE = (arith, debug, matrix, reduce, timing)
+"""Modules that touch no memory."""
 
 _FREE: dict[ModuleType, tuple[str, ...]] = {
     memory: ("load", "load_scalar"),
@@ -26,7 +32,7 @@ _FREE: dict[ModuleType, tuple[str, ...]] = {
         *("wait", "wait_each", "atomic_poll", "atomic_poll_tile", "divergent_if", "divergent_while", "divergent_for"),
     ),
 }
-"""Functions that need no lock, by module: what is not here gets it, also when it is new."""
+"""Functions that need no lock, by module: what is not here, modules too, gets it."""
 
 
 class ExclusiveKernels:
@@ -35,7 +41,7 @@ class ExclusiveKernels:
     def __init__(self, lock: SharedLock) -> None:
         self._lock = lock
         self._made: dict[Kernel, Kernel] = {}
-        self._modules = {module: self._wrapped(module, free) for module, free in _FREE.items()}
+        self._modules: dict[ModuleType, Any] = {module: module for module in _PURE}
 
     def of(self, kernel: Kernel) -> Kernel:
         """The same kernel, with the lock."""
@@ -50,14 +56,19 @@ class ExclusiveKernels:
         before = function.__globals__
         after: dict[str, Any] = {}
         for name, value in before.items():
-            if isinstance(value, ModuleType) and value in self._modules:
-                value = self._modules[value]
+            if isinstance(value, ModuleType) and value.__name__.startswith(_OPS):
+                value = self._module(value)
             elif isinstance(value, FunctionType) and value.__globals__ is before:
                 value = _with_globals(value, after)
             after[name] = value
         rebound = after[function.__name__]
         rebound.source = function.source
         return rebound
+
+    def _module(self, module: ModuleType) -> Any:
+        if module not in self._modules:
+            self._modules[module] = self._wrapped(module, _FREE.get(module, ()))
+        return self._modules[module]
 
     def _wrapped(self, module: ModuleType, free: tuple[str, ...]) -> SimpleNamespace:
         names = dict(vars(module))

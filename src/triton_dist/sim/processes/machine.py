@@ -41,6 +41,7 @@ class ProcessMachine(Machine):
         self._submitted: dict[tuple[int, int], int] = defaultdict(int)
         self._completed: dict[tuple[int, int], int] = defaultdict(int)
         self._seen: dict[int, int] = {}
+        self._failure: BaseException | None = None
         self._kernels = ExclusiveKernels(lock)
         self._lock = lock
         super().__init__(world_size, seed=rank, memory=memory, timeline=_NoTimeline())
@@ -52,6 +53,8 @@ class ProcessMachine(Machine):
 
     def submit(self, rank: int, stream: int, work: Work) -> Work:
         with self.memory.baton:
+            if self._failure is not None:
+                raise self._failure
             if isinstance(work, KernelLaunch):
                 work.kernel = self._kernels.of(work.kernel)
             self._submitted[rank, stream] += 1
@@ -65,7 +68,7 @@ class ProcessMachine(Machine):
 
     def busy(self, rank: int, stream: int | None = None) -> bool:
         """Without the baton: every torch operator asks, and only the program adds work."""
-        if rank != self.rank:
+        if rank != self.rank or self._failure is not None:
             return False
         places = [(rank, stream)] if stream is not None else list(self._submitted)
         return any(self._completed[place] != self._submitted[place] for place in places)
@@ -122,6 +125,10 @@ class ProcessMachine(Machine):
         if self._spinning:
             self._spin_version = -1
         return bool(woken)
+
+    def abandon(self, failure: BaseException) -> None:
+        """Nothing that is queued runs any more, and new work is refused by ``failure``; torch operators find their stream idle."""
+        self._failure = failure
 
     def forgive_idling(self) -> None:
         """Loops that run without changing memory are right for now: they may wait for another process that still works."""

@@ -26,7 +26,6 @@ from ..context import RankContext
 from ..driver import SimDriver
 from ..memory import Allocation
 from .baton import Baton
-from .board import State
 from .engine import Engine
 from .heap import CpuHeap, ProcessStreamBarrier
 from .machine import ProcessMachine
@@ -108,14 +107,9 @@ class CpuWorld(RankContext):
 
     def _at_exit(self) -> None:
         """The process ends without having left the world."""
+        self.engine.stop()
         # The interpreter sets it when it prints an exception that nobody caught.
-        failed = hasattr(sys, "last_type")
-        self._segments.boards[self.rank].state = State.FAILED if failed else State.ENDED
-        self._stop_engine()
-
-    def _stop_engine(self) -> None:
-        if self._engine is not None:
-            self._engine.stop()
+        self.engine.say_ended(getattr(sys, "last_value", None))
 
     # ------------------------------------------------------------------ agreement
 
@@ -222,7 +216,7 @@ class CpuWorld(RankContext):
         self.simulation.stream_barrier.release()
         self._leave()
         self.engine.stop()
-        self._segments.boards[self.rank].state = State.ENDED
+        self.engine.say_ended()
         self.machine.close()
         self.heap.close()
         dist.destroy_process_group(self._control)
