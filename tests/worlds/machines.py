@@ -31,8 +31,12 @@ class Gpus:
     """A world of triton_dist on GPUs that stays from job to job."""
 
     def enter(self) -> None:
+        import torch
+
         import triton_dist
 
+        if not torch.cuda.is_available():  # or the ranks would be CPU processes
+            raise triton_dist.errors.NotInitializedError("there is no GPU here")
         triton_dist.initialize(heap_size=int(os.environ.get("TRITON_DIST_HEAP_SIZE", str(1 << 30))))
 
     def settle(self) -> None:

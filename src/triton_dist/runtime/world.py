@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -138,6 +139,7 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
         return
     size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
     if on_cpu_processes():
+        _say_why_no_gpu()
         from ..sim.processes.world import CpuWorld
 
         _process_world = CpuWorld(size, bound)
@@ -152,6 +154,13 @@ def on_cpu_processes() -> bool:
     if os.environ.get("TRITON_DIST_SIMULATE", "") not in ("", "0"):
         return True
     return not torch.cuda.is_available() and (launched() or dist.is_available() and dist.is_initialized())
+
+
+def _say_why_no_gpu() -> None:
+    """A torch for CUDA that finds no GPU, though none was hidden, is likely a mistake: the ranks still run, but slowly."""
+    asked = os.environ.get("TRITON_DIST_SIMULATE", "") or os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    if torch.version.cuda is not None and not asked and os.environ.get("RANK", "0") == "0":
+        warnings.warn("torch finds no GPU here, so the ranks are CPU processes; CUDA_VISIBLE_DEVICES= says that it is meant", stacklevel=3)
 
 
 def finalize() -> None:
