@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
+import mmap
 import os
 import signal
 import sys
@@ -21,6 +23,7 @@ from triton_dist import errors, utils
 from triton_dist.runtime import world
 from triton_dist.runtime.address_map import CONTEXT, GUARD_BYTES, heap_base
 from triton_dist.runtime.context_layout import NUM_RANKS, RANK
+from triton_dist.sim.address_space import map_at
 
 ADDS, TICKETS = 100_000, 200
 BOUND = 10.0
@@ -46,6 +49,19 @@ def again(**options) -> None:
 
 
 # ------------------------------------------------------------------ parts that all ranks survive
+
+
+def address_is_taken() -> None:
+    """Something on rank 1 lies where a peer's heap has to be: an error on every rank, and no obstacle once it is gone."""
+    low = heap_base(2) + GUARD_BYTES
+    if os.environ["RANK"] == "1":
+        map_at(low, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, "a test")
+    raises(errors.AddressInUseError, lambda: triton_dist.initialize(heap_size=16 << 20), "rank 1: rank 2's symmetric heap", f"{low:#x}")
+    assert not world.is_initialized()
+    if os.environ["RANK"] == "1":
+        libc = ctypes.CDLL(None)
+        libc.munmap(ctypes.c_void_p(low), ctypes.c_size_t(mmap.PAGESIZE))
+    triton_dist.initialize(heap_size=16 << 20)
 
 
 def counts() -> None:
@@ -221,6 +237,17 @@ def deadlock_of_hosts() -> None:
     raises(errors.DeadlockError, triton_dist.synchronize, "spins in a loop", "flags[0]")
 
 
+def deadlock_with_a_collective() -> None:
+    """Rank 0 is inside ``torch.distributed`` and the others wait for a kernel that waits for rank 0: told from where."""
+    again()
+    flags, out = triton_dist.symm_zeros((1,), torch.int32), torch.zeros(1, dtype=torch.int32)
+    if triton_dist.rank():
+        kernels.wait_kernel[(1,)](flags, out, 0, 1)
+        raises(errors.DeadlockError, triton_dist.synchronize, "rank 0, host: is inside torch.distributed.barrier called at", "flags[0]")
+    dist.barrier()
+    raises(errors.DeadlockError, triton_dist.check, "is inside torch.distributed.barrier")
+
+
 def timeout() -> None:
     """A wait that takes too long ends, while another rank's host works."""
     again(wait_timeout=0.3)
@@ -261,9 +288,8 @@ def triton_dist_rank() -> int:
 
 def healthy() -> None:
     """All parts that everyone survives, in one start."""
-    triton_dist.initialize(heap_size=16 << 20)
-    parts = (counts, addresses, hosts_act, teams, idle_is_cheap, other_requests, other_heaps, modes_stay)
-    for part in (*parts, deadlock, deadlock_of_hosts, timeout, out_of_bounds):
+    parts = (address_is_taken, counts, addresses, hosts_act, teams, idle_is_cheap, other_requests, other_heaps, modes_stay)
+    for part in (*parts, deadlock, deadlock_of_hosts, deadlock_with_a_collective, timeout, out_of_bounds):
         began = time.monotonic()
         part()
         if dist.get_rank() == 0:
