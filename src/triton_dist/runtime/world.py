@@ -120,14 +120,15 @@ def is_initialized() -> bool:
 def initialize(heap_size: int | None = None, wait_timeout: float | None = None) -> None:
     """Join the world: every rank calls it, before any symmetric allocation.
 
-    In a script that torchrun starts on GPUs it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of
-    all ranks, and tells kernels who they are. In the simulator ``simulate`` has done all that.
+    In a script that torchrun starts it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of all ranks,
+    and tells kernels who they are. With no GPU the ranks are CPU processes (``on_cpu_processes``), each of which simulates its own GPU.
+    In a function that ``simulate`` runs all that is done.
 
     heap_size: bytes of each rank's symmetric heap, the same on all ranks; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     wait_timeout: seconds after which a wait in a kernel gives up, and this rank's next call raises WaitTimeoutError; default
-    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it. In a world that is joined already, this is
-    all that ``initialize`` changes, for this rank and also for kernels that run.
-    Raises NotInitializedError where there is no GPU or launcher; and, the same on every rank, AddressInUseError, HeapFullError,
+    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it, on CPU processes too. In a world that is joined
+    already, this is all that ``initialize`` changes, for this rank and also for kernels that run.
+    Raises NotInitializedError where there is no launcher; and, the same on every rank, AddressInUseError, HeapFullError,
     UnreachablePeerError and InvalidArgumentError. Nothing stays mapped then, and it may be called again.
     """
     global _process_world
@@ -164,8 +165,9 @@ def _say_why_no_gpu() -> None:
 
 
 def finalize() -> None:
-    """Leave the world: waits until this rank's device work has finished. On GPUs every rank calls it, and the heap is gone afterwards.
+    """Leave the world: waits until this rank's device work has finished.
 
+    Under torchrun every rank calls it, and the heap is gone afterwards.
     A world in which a wait timed out or a rank was lost is left as well; raises that error if no call has raised it before.
     """
     global _process_world
@@ -181,9 +183,10 @@ def finalize() -> None:
 
 
 def check() -> None:
-    """Raise what went wrong on this rank without waiting: WaitTimeoutError, PeerLostError; return at once if all is well.
+    """Raise what went wrong on this rank without waiting, or return at once if all is well.
 
-    On GPUs, where kernels run on while the host does other things. In the simulator what went wrong is raised by what waits for it.
+    WaitTimeoutError, PeerLostError; on CPU processes DeadlockError and what a kernel did wrong, too.
+    Under torchrun, where kernels run on while the host does other things. In ``simulate`` what went wrong is raised by what waits for it.
     """
     world = require_world("check()")
     if _process_world is not None and world is _process_world:

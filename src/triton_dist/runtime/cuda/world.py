@@ -47,7 +47,7 @@ class CudaWorld:
         if not torch.cuda.is_available():
             raise NotInitializedError(
                 "initialize() needs a world of ranks, and there is no GPU here: "
-                "run the function by triton_dist.simulate(fn, world_size=...), or the script where GPUs are"
+                "run the function by triton_dist.simulate(fn, world_size=...), or start the script by torchrun, for a CPU process a rank"
             )
         driver.bindings()
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
