@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
+from triton_dist.primitives import shmem_functions
 from triton_dist.primitives.lowering import TARGETS
 from triton_dist.primitives.table import PRIMITIVES, SHMEM_PRIMITIVES, Caller, Result
 
@@ -36,6 +38,17 @@ def test_the_page_names_every_function():
     names = {"wait_eq" if name.startswith("wait_") else name for name in dl.__all__}
     assert names - set(documented()) == set()
     assert {row_of(name) for name in dl.__all__} == set(PRIMITIVES) - set(SHMEM_PRIMITIVES)
+
+
+def test_the_page_names_every_shmem_function():
+    """By itself, or by the name without its suffix."""
+    text = PAGE.read_text(encoding="utf-8")
+    stems = {re.sub(r"_(thread|warp|block)$", "", name) for name in shmem_functions_defined()}
+    assert {stem for stem in stems if not re.search(rf"`{stem}\b", text)} == set()
+
+
+def shmem_functions_defined() -> list[str]:
+    return [name for name, value in vars(shmem_functions).items() if isinstance(value, JITFunction)]
 
 
 @pytest.mark.parametrize("name", dl.__all__)
