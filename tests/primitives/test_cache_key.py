@@ -9,9 +9,9 @@ import sys
 import pytest
 import triton
 
-from triton_dist.primitives import functions, shmem_functions, stamp
+from triton_dist.primitives import functions, shmem_functions, shmem_team_functions, stamp
 
-MODULES = {"functions.py": functions, "shmem_functions.py": shmem_functions}
+MODULES = {"functions.py": functions, "shmem_functions.py": shmem_functions, "shmem_team_functions.py": shmem_team_functions}
 STAMPED = pytest.mark.parametrize("path", stamp.STAMPED_FILES, ids=lambda path: path.name)
 
 

@@ -9,7 +9,7 @@ import pytest
 from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
-from triton_dist.primitives import shmem_functions
+from triton_dist.primitives import shmem_functions, shmem_team_functions
 from triton_dist.primitives.lowering import TARGETS
 from triton_dist.primitives.table import PRIMITIVES, SHMEM_PRIMITIVES, Caller, Result
 
@@ -48,7 +48,8 @@ def test_the_page_names_every_shmem_function():
 
 
 def shmem_functions_defined() -> list[str]:
-    return [name for name, value in vars(shmem_functions).items() if isinstance(value, JITFunction)]
+    modules = (shmem_functions, shmem_team_functions)
+    return [name for module in modules for name, value in vars(module).items() if isinstance(value, JITFunction)]
 
 
 @pytest.mark.parametrize("name", dl.__all__)

@@ -29,7 +29,7 @@ from ...errors import (
 from ..address_map import MAX_HEAP_SIZE, rank_of
 from ..agreement import raise_first
 from ..arena import Arena
-from ..context_layout import SHMEM_BYTES
+from ..context_layout import MEMBERS_PER_TEAM, SHMEM_BYTES, SHMEM_EPOCHS
 from ..offsets import OffsetAllocator, Range
 from ..symmetric import address_of
 from ..team import Team
@@ -154,12 +154,22 @@ class CudaHeap:
             )
         state.arena.close()
         self._table.remove(state.record)
+        if state.record is not None:
+            self._clear_words(state.record)
         del self._teams[team.ranks]
 
     def team_number(self, team: Team) -> int | None:
         """The number by which kernels name a team; None if it has none."""
         state = self._teams.get(team.ranks)
         return None if state is None else state.record
+
+    def _clear_words(self, number: int) -> None:
+        """Begin the device barriers of a team's number anew, for the next team. No rank of the old one uses them any more, and the next
+        one's ranks only after a meeting with this rank."""
+        size = 4 * MEMBERS_PER_TEAM
+        self.bytes_at(self.words_address + number * size, size).zero_()
+        self.bytes_at(self.words_address + SHMEM_EPOCHS + 4 * number, 4).zero_()
+        self._world.synchronize()
 
     def _enter(self, team: Team, free_records: Sequence[int]) -> _TeamState:
         """Begin to keep book of a team at its first meeting."""
