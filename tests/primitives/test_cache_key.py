@@ -9,9 +9,14 @@ import sys
 import pytest
 import triton
 
-from triton_dist.primitives import functions, shmem_functions, stamp, thread_functions
+from triton_dist.primitives import functions, shmem_functions, shmem_team_functions, stamp, thread_functions
 
-MODULES = {"functions.py": functions, "shmem_functions.py": shmem_functions, "thread_functions.py": thread_functions}
+MODULES = {
+    "functions.py": functions,
+    "thread_functions.py": thread_functions,
+    "shmem_functions.py": shmem_functions,
+    "shmem_team_functions.py": shmem_team_functions,
+}
 STAMPED = pytest.mark.parametrize("path", stamp.STAMPED_FILES, ids=lambda path: path.name)
 STAMPED_CALLEES = r"\b(ld|st|tid|atomic_add|shfl_sync|red_release|globaltimer|num_threads|inline_asm_elementwise|wait)\("
 """What a function may be made of that has no stamp of its own: others that have one, or stock Triton."""

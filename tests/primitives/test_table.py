@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
 from triton_dist.language.extra import language_extra
+from triton_dist.primitives import shmem_functions, shmem_team_functions
 from triton_dist.primitives.lowering import TARGETS
 from triton_dist.primitives.table import PRIMITIVES, SHMEM_PRIMITIVES, Caller, Result
 
@@ -51,6 +53,18 @@ def test_the_page_names_every_function_of_language_extra():
     text = PAGE.read_text(encoding="utf-8")
     assert [name for name in language_extra.__all__ if not re.search(rf"`{name}\b", text) and name not in dl.__all__] == []
     assert [name for name in OF_REGIONS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_page_names_every_shmem_function():
+    """By itself, or by the name without its suffix."""
+    text = PAGE.read_text(encoding="utf-8")
+    stems = {re.sub(r"_(thread|warp|block)$", "", name) for name in shmem_functions_defined()}
+    assert {stem for stem in stems if not re.search(rf"`{stem}\b", text)} == set()
+
+
+def shmem_functions_defined() -> list[str]:
+    modules = (shmem_functions, shmem_team_functions)
+    return [name for module in modules for name, value in vars(module).items() if isinstance(value, JITFunction)]
 
 
 @pytest.mark.parametrize("name", [name for name in dl.__all__ if name not in OF_REGIONS])

@@ -19,7 +19,9 @@ _DIRECTORY = Path(__file__).parent
 LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
 """The literals in the stamped files."""
 
-STAMPED_FILES = tuple(_DIRECTORY / name for name in ("functions.py", "thread_functions.py", "shmem_functions.py"))
+STAMPED_FILES = tuple(
+    _DIRECTORY / name for name in ("functions.py", "thread_functions.py", "shmem_functions.py", "shmem_team_functions.py")
+)
 """The files whose functions carry the stamp."""
 
 LOWERING_FILES = tuple(
