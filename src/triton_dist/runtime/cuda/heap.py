@@ -33,6 +33,7 @@ from ..context_layout import MEMBERS_PER_TEAM, SHMEM_BYTES, SHMEM_EPOCHS
 from ..offsets import OffsetAllocator, Range
 from ..symmetric import address_of
 from ..team import Team
+from ..wait_board import BlockName
 from . import device_memory, driver
 from .adoption import adopt_memory, describe_ordinary, inspect
 from .blocks import Block, BlockTable, count_dropped, leave_behind, left_over_in, left_over_ranges, merged
@@ -60,6 +61,10 @@ class _Call:
     free: list[Range]
     records: int
     placed: tuple[int, str]
+
+
+_TEAMS_ALWAYS_THERE = 3
+"""Numbers of the teams of all ranks, of those that share memory and of those of this host; all ranks of a world are on one host."""
 
 
 @dataclass
@@ -102,7 +107,7 @@ class CudaHeap:
             self._table = TeamTable(self.bytes_at)
             everyone = Team(world.rank, tuple(range(world.world_size)))
             self._enter(everyone, [self._table.free])
-            for _ in ("the ranks that share memory", "the ranks of this host"):
+            for _ in range(1, _TEAMS_ALWAYS_THERE):
                 self._table.enter(everyone, [self._table.free])
             self.bytes_at(self.words_address, len(self._words)).zero_()
             self._keep_clear(everyone.ranks)
@@ -163,6 +168,13 @@ class CudaHeap:
         state = self._teams.get(team.ranks)
         return None if state is None else state.record
 
+    def _publish(self) -> None:
+        """Tell the wait board what lies where: tensors, and the words in which the ranks of each team meet."""
+        size = 4 * MEMBERS_PER_TEAM
+        numbers = {*range(_TEAMS_ALWAYS_THERE), *(state.record for state in self._teams.values() if state.record is not None)}
+        words = [BlockName(f"arrived_at_barrier_of_team_{number}", self._words.start + number * size, size) for number in sorted(numbers)]
+        self._world.publish_blocks([*self._blocks, *words])
+
     def _clear_words(self, number: int) -> None:
         """Begin the device barriers of a team's number anew, for the next team. No rank of the old one uses them any more, and the next
         one's ranks only after a meeting with this rank."""
@@ -176,6 +188,7 @@ class CudaHeap:
         arena = Arena(team.ranks, [self._offsets], self.size, from_top=team.size < self._world.world_size)
         state = _TeamState(team, arena, record=self._table.enter(team, free_records))
         self._teams[team.ranks] = state
+        self._publish()
         return state
 
     def _keep_clear(self, everyone: tuple[int, ...]) -> None:
@@ -305,7 +318,7 @@ class CudaHeap:
         state.count += 1
         state.last = f"{asked} at offset {offset}"
         self._blocks.add(block)
-        self._world.publish_blocks(self._blocks)
+        self._publish()
         return block
 
     def adopt(self, world: CudaWorld, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
@@ -385,7 +398,7 @@ class CudaHeap:
         team = Team(block.ranks.index(world.rank), block.ranks)
         self._meet(team, "free", f"{block.name!r}", request=block.number)
         block.freed = True
-        world.publish_blocks(self._blocks)
+        self._publish()
 
 
 def _view(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.Tensor:
