@@ -93,6 +93,10 @@ class _Call:
         return f"symmetric {self.kind} of {self.asked}" if self.asked else f"symmetric {self.kind}"
 
 
+TEAMS_ALWAYS_THERE = 3
+"""Numbers of the teams of all ranks, of those that share memory and of those of this host; all ranks of a world are on one host."""
+
+
 @dataclass
 class _TeamState:
     """A team as its ranks know it. count: allocations made so far. record: in the table of teams. last: the last allocation, in words."""
@@ -134,7 +138,7 @@ class ProcessHeap:
             self._table = TeamTable(self.bytes_at)
             everyone = Team(world.rank, tuple(range(world.world_size)))
             self._enter(everyone, [self._table.free])
-            for _ in ("the ranks that share memory", "the ranks of this host"):
+            for _ in range(1, TEAMS_ALWAYS_THERE):
                 self._table.enter(everyone, [self._table.free])
             self.bytes_at(self.words_address, len(self._words)).zero_()
             self._keep_clear(everyone.ranks)
@@ -208,6 +212,10 @@ class ProcessHeap:
         """The numbers by which kernels name the teams that were made."""
         return [state.record for state in self._teams.values() if state.record is not None]
 
+    def _publish(self) -> None:
+        """Tell the world what lies where."""
+        self._world.publish_blocks(self._blocks)
+
     def _clear_words(self, number: int) -> None:
         """Begin the device barriers of a team's number anew, for the next team. No rank of the old one uses them any more, and the next
         one's ranks only after a meeting with this rank."""
@@ -221,6 +229,7 @@ class ProcessHeap:
         arena = Arena(team.ranks, [self._offsets], self.size, from_top=team.size < self._world.world_size)
         state = _TeamState(team, arena, record=self._table.enter(team, free_records))
         self._teams[team.ranks] = state
+        self._publish()
         return state
 
     def _keep_clear(self, everyone: tuple[int, ...]) -> None:
@@ -359,7 +368,7 @@ class ProcessHeap:
         state.count += 1
         state.last = f"{asked} at offset {offset}"
         self._blocks.add(block)
-        self._world.publish_blocks(self._blocks)
+        self._publish()
         return block
 
     def adopt(self, world: ProcessWorld, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
@@ -425,7 +434,7 @@ class ProcessHeap:
         team = Team(block.ranks.index(world.rank), block.ranks)
         self._meet(team, "free", f"{block.name!r}", request=block.number)
         block.freed = True
-        world.publish_blocks(self._blocks)
+        self._publish()
 
 
 def view_of_block(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.Tensor:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...errors import TritonDistError
-from ..process_heap import ProcessHeap, view_of_block
+from ..context_layout import MEMBERS_PER_TEAM
+from ..process_heap import TEAMS_ALWAYS_THERE, ProcessHeap, view_of_block
 from ..team import Team
+from ..wait_board import BlockName
 from . import driver
 from .adoption import adopt_memory, describe_ordinary, inspect
 from .mapping import AddressMap
@@ -33,6 +35,13 @@ class CudaHeap(ProcessHeap):
             driver.granularity(device),
             lambda rounded: AddressMap(device, world.rank, world.world_size, rounded, world.gather),
         )
+
+    def _publish(self) -> None:
+        """Tensors, and the words in which the ranks of each team meet: the wait board names them."""
+        size = 4 * MEMBERS_PER_TEAM
+        numbers = sorted({*range(TEAMS_ALWAYS_THERE), *self.team_numbers()})
+        words = [BlockName(f"arrived_at_barrier_of_team_{number}", self.words_offset + number * size, size) for number in numbers]
+        self._cuda_world.publish_blocks([*self._blocks, *words])
 
     def _describe_ordinary(self, tensor: torch.Tensor) -> str:
         return describe_ordinary(tensor, self._world.device)

@@ -126,8 +126,12 @@ def teams_are_freed(fake: FakeDriver) -> None:
     world = FakeWorld()
     if world.rank > 1:
         return
+    published: list[str] = []
+    world.publish_blocks = lambda blocks: published.__setitem__(slice(None), [block.name for block in blocks])  # type: ignore[method-assign]
     team = triton_dist.make_team([0, 1], arena_size=MEBIBYTE)
     tensor = triton_dist.symm_empty(10, group=team)
+    meetings = [name for name in published if name.startswith("arrived_at")]
+    assert meetings == [f"arrived_at_barrier_of_team_{number}" for number in range(FIRST + 1)]
     words = world.heap.bytes_at(world.heap.words_address, SHMEM_BYTES)
     words.fill_(7)
     if world.rank == 1:
