@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -121,6 +122,25 @@ def hosts_act() -> None:
         dist.all_reduce(x)  # of the host's memory, in stream order
     assert x.tolist() == 4 * [size * (size - 1) / 2]
     dist.barrier()
+
+
+def forks() -> None:
+    """A process that a rank forks off is no rank, and its end is not the rank's."""
+    flags, out = triton_dist.symm_zeros((1,), torch.int32), torch.zeros(1, dtype=torch.int32)
+    side = triton_dist.Stream()
+    kernels.wait_kernel[(1,)](flags, out, 0, 1)
+    child = os.fork()
+    if not child:
+        raises(errors.NotInitializedError, triton_dist.synchronize, "forked from rank")
+        with side:
+            raises(errors.NotInitializedError, lambda: triton_dist.symm_zeros((1,)), "forked from rank")
+        atexit._run_exitfuncs()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    triton_dist.write_value(flags[0], 1, stream=side)
+    triton_dist.synchronize()
+    dist.barrier()
+    triton_dist.check()
 
 
 def teams() -> None:
@@ -288,7 +308,7 @@ def triton_dist_rank() -> int:
 
 def healthy() -> None:
     """All parts that everyone survives, in one start."""
-    parts = (address_is_taken, counts, addresses, hosts_act, teams, idle_is_cheap, other_requests, other_heaps, modes_stay)
+    parts = (address_is_taken, counts, addresses, hosts_act, forks, teams, idle_is_cheap, other_requests, other_heaps, modes_stay)
     for part in (*parts, deadlock, deadlock_of_hosts, deadlock_with_a_collective, timeout, out_of_bounds):
         began = time.monotonic()
         part()
