@@ -214,7 +214,8 @@ class CpuWorld(RankContext):
         self.engine.say_ended()
         self.machine.close()
         self.heap.close()
-        dist.destroy_process_group(self._control)
+        if dist.is_initialized():  # the program may have ended it before
+            dist.destroy_process_group(self._control)
         return None if told else failure
 
 
