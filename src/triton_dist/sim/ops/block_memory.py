@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import SimulationError
-from .primitives import _active as active_threads
-from .primitives import _spread as spread
+from .primitives import active_threads, spread
 
 if TYPE_CHECKING:
     from ..program import Program

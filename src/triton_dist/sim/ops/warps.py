@@ -9,8 +9,7 @@ import numpy as np
 
 from ...errors import MisalignedAccessError, OutOfBoundsError, SimulationError
 from .memory import AND, MAX, MIN, OR, UMAX, UMIN, XCHG, XOR, atomic_scalar
-from .primitives import _active as active_threads
-from .primitives import _spread as spread
+from .primitives import active_threads, spread
 
 if TYPE_CHECKING:
     from ..program import Program
