@@ -98,7 +98,7 @@ class Launcher:
         rank = context.current()
         kernel = load_kernel(function, self.name, self.threads, rank is not None and rank.machine.timing, self.file)
         if rank is not None:
-            rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
+            rank.submit(self._launch(kernel, grid, arguments, rank.machine), stream=stream)
         else:
             machine = Machine(1, memory=_private_memory())
             machine.memory.adopt = _adopt_tensor
