@@ -249,14 +249,14 @@ def put(dst: Any, src: Any, remote_pe: int = -1, stream: Any = None) -> None:
     """Copy ``src`` of this rank into the place of ``dst`` in ``remote_pe``'s memory, on any node. Both contiguous, of equal size."""
     target, source = _pair(dst, src, "put")
     address = moves.remote_address(symmetric.address_of(target), remote_pe, "nvshmem.core.put")
-    moves.copy(address, source.data_ptr(), target.numel() * target.element_size(), stream, "nvshmem.core.put")
+    moves.copy(address, source.data_ptr(), target.numel() * target.element_size(), stream, "nvshmem.core.put", (target, source))
 
 
 def get(dst: Any, src: Any, remote_pe: int = -1, stream: Any = None) -> None:
     """Copy the place of ``src`` in ``remote_pe``'s memory into ``dst`` of this rank. Both contiguous, of equal size."""
     target, source = _pair(dst, src, "get")
     address = moves.remote_address(symmetric.address_of(source), remote_pe, "nvshmem.core.get")
-    moves.copy(target.data_ptr(), address, target.numel() * target.element_size(), stream, "nvshmem.core.get")
+    moves.copy(target.data_ptr(), address, target.numel() * target.element_size(), stream, "nvshmem.core.get", (target, source))
 
 
 put_nbi, get_nbi = put, get

@@ -50,14 +50,17 @@ def remote_address(address: int, rank: int, what: str) -> int:
     return address + (rank - owner) * STRIDE
 
 
-def copy(destination: int, source: int, nbytes: int, stream: Any, what: str) -> None:
-    """Queue a copy of ``nbytes`` bytes by the copy engine."""
+def copy(destination: int, source: int, nbytes: int, stream: Any, what: str, keep: Any = None) -> None:
+    """Queue a copy of ``nbytes`` bytes by the copy engine. keep: what has to live until it has run, in the simulator.
+
+    On a GPU torch gives the memory of a dropped tensor to later work of the same stream only.
+    """
     world: Any = require_world(what)
     queue = as_stream(stream, what)
     if hasattr(world, "simulation"):
         from ..sim.work import Copy
 
-        world.submit(Copy(destination, source, nbytes, what), stream=None if queue is None else queue.handle)
+        world.submit(Copy(destination, source, nbytes, what), stream=None if queue is None else queue.handle, keep=keep)
         return
     from ..runtime.cuda import driver
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext, _device_constructors
 
 from ...errors import UnsupportedOperationError
 from ..context import RankContext
@@ -33,18 +34,16 @@ def mark_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class DeviceMode(TorchFunctionMode):
-    """Active in each rank's thread under ``triton-dist run``.
-
-    default_cuda: whether factories without a device make tensors on the GPU (``torch.set_default_device``).
-    """
+    """Active in each rank's thread under ``triton-dist run``."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__()
         self.device = torch.device("cuda", context.local_rank)
-        self.default_cuda = False
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
+        if func in _device_constructors() and kwargs.get("device") is None:
+            kwargs = _with_default_device(kwargs)
         if _asked_by_this_package():
             return func(*args, **self._without_cuda(kwargs)[0])
         special = _SPECIAL.get(func)
@@ -92,12 +91,23 @@ class DeviceMode(TorchFunctionMode):
         elif inputs:
             host = all(on_host(tensor) for tensor in inputs)
         else:
-            host = not self.default_cuda
+            host = True
         if host:
             known = {id(tensor) for tensor in inputs}
             for tensor in _tensors((result,)):
                 if id(tensor) not in known:
                     setattr(tensor, _MARK, True)
+
+
+def _with_default_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a factory, with the device that ``with torch.device(...)`` or ``torch.set_default_device`` asks for, if any.
+
+    Their own mode stands beneath ours, so that it would name a device that does not exist here.
+    """
+    for mode in _get_current_function_mode_stack():
+        if isinstance(mode, DeviceContext):
+            return {**kwargs, "device": mode.device}
+    return kwargs
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -205,7 +215,13 @@ def _record_stream(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, A
     """Nothing to do: queued work keeps the tensors alive that it uses."""
 
 
+def _make_device(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.device:
+    """``torch.device(...)`` is seen here, too; it names a device and makes nothing."""
+    return torch.device("cuda", args[0]) if len(args) == 1 and isinstance(args[0], int) else func(*args, **kwargs)
+
+
 _SPECIAL: dict[Any, Callable[[DeviceMode, Any, tuple, dict[str, Any]], Any]] = {
+    torch.device: _make_device,
     torch.Tensor.device.__get__: _device,  # type: ignore[attr-defined]
     torch.Tensor.is_cuda.__get__: _is_cuda,  # type: ignore[attr-defined]
     torch.Tensor.is_cpu.__get__: _is_cpu,  # type: ignore[attr-defined]

@@ -214,12 +214,8 @@ def _autocast(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _set_default_device(mode_here: Callable[[], DeviceMode]) -> Callable[[Any], None]:
-    return lambda device: setattr(mode_here(), "default_cuda", device is not None and DeviceMode.named_device(device).type == "cuda")
-
-
-def replacements(mode_here: Callable[[], DeviceMode]) -> dict[tuple[Any, str], Any]:
-    """What is set while scripts run: (owner, name) and the value. mode_here: the mode of the rank in this thread."""
+def replacements() -> dict[tuple[Any, str], Any]:
+    """What is set while scripts run: (owner, name) and the value."""
     table: dict[tuple[Any, str], Any] = {(torch.cuda, name): value for name, value in _CUDA.items()}
     table |= {(torch.cuda.nvtx, name): _nothing for name in _NVTX}
     if hasattr(torch, "accelerator"):
@@ -228,8 +224,8 @@ def replacements(mode_here: Callable[[], DeviceMode]) -> dict[tuple[Any, str], A
         (torch, "Generator"): Generator,
         (torch, "load"): _load(torch.load),
         (torch, "from_numpy"): _from_numpy(torch.from_numpy),
-        (torch, "set_default_device"): _set_default_device(mode_here),
         (torch.amp.autocast_mode.autocast, "__init__"): _autocast(torch.amp.autocast_mode.autocast.__init__),
+        (torch.utils._device, "CURRENT_DEVICE"): torch.utils._device.CURRENT_DEVICE,  # which the ranks' scripts may leave changed
         (torch.cuda.graphs, "CUDAGraph"): graphs.CUDAGraph,
         (torch.cuda.graphs, "graph"): graphs.graph,
     }
@@ -237,9 +233,9 @@ def replacements(mode_here: Callable[[], DeviceMode]) -> dict[tuple[Any, str], A
 
 
 @contextlib.contextmanager
-def installed(mode_here: Callable[[], DeviceMode]) -> Iterator[None]:
+def installed() -> Iterator[None]:
     """Replace torch's names while the scripts run. Only ``triton-dist run`` does this, and tests of it."""
-    table = replacements(mode_here)
+    table = replacements()
     missing = object()
     before = {(owner, name): vars(owner).get(name, missing) for owner, name in table}
     try:

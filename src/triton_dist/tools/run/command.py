@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, NotInitializedError
 from .options import Options
 
 WRONG_USAGE = 2
@@ -17,17 +17,18 @@ WRONG_USAGE = 2
 def run(path: str, arguments: Sequence[str], **options: Any) -> int:
     """Run a script and return the exit code. options: as Options takes them."""
     try:
-        if started_by_torchrun():
-            from . import on_gpus
+        if not started_by_torchrun():
+            from . import simulated
 
-            on_gpus.run(path, arguments)
-            return 0
-        from . import simulated
+            return simulated.run(path, arguments, Options(**options))
+        from . import on_gpus
 
-        return simulated.run(path, arguments, Options(**options))
-    except InvalidArgumentError as error:
+        script = on_gpus.prepare(path, arguments)
+    except (InvalidArgumentError, NotInitializedError) as error:
         print(f"triton-dist run: {error}", file=sys.stderr)
         return WRONG_USAGE
+    script.run()
+    return 0
 
 
 def started_by_torchrun() -> bool:

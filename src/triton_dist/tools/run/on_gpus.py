@@ -15,8 +15,8 @@ from ...errors import NotInitializedError
 from .script import Script
 
 
-def run(path: str, arguments: Sequence[str]) -> None:
-    """Run the script in this process; what it raises goes on. Raises InvalidArgumentError, and NotInitializedError without a GPU.
+def prepare(path: str, arguments: Sequence[str]) -> Script:
+    """Make this process ready to run the script, and return it. Raises InvalidArgumentError, and NotInitializedError without a GPU.
 
     An ``nvshmem`` that is installed is used unless TRITON_DIST_NVSHMEM_SHIM=1 asks for this package's.
     """
@@ -32,4 +32,4 @@ def run(path: str, arguments: Sequence[str]) -> None:
     nvshmem_shim.install(replace=get_bool_env("TRITON_DIST_NVSHMEM_SHIM", False))
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    script.run()
+    return script

@@ -9,10 +9,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
-from ...errors import SimulationError
+from ...errors import InvalidArgumentError, SimulationError
 from ...profiler_utils import PERF_ITERS
 from ...sim import context
 from ...sim.cuda_shim import torch_cuda
@@ -23,7 +23,7 @@ from .options import Options
 from .script import PrefixedOutput, RankModules, Script
 
 _local = threading.local()
-"""Of a rank's thread: ``mode``, its DeviceMode, and ``at_exit``, what its script wants called at its end."""
+"""Of a rank's thread: ``at_exit``, what its script wants called at its end."""
 
 
 def run(path: str, arguments: Sequence[str], options: Options) -> int:
@@ -52,7 +52,9 @@ def run(path: str, arguments: Sequence[str], options: Options) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BaseException as error:  # noqa: BLE001 - whatever the script raised
+    except BaseException as error:  # whatever the script raised
+        if isinstance(error, InvalidArgumentError) and _from_the_script(error, path) is None:
+            raise
         _print_error(error, path)
         return 1
     return 0
@@ -66,11 +68,15 @@ def _exit_code(code: object) -> int:
 
 
 def _print_error(error: BaseException, path: str) -> None:
-    """The traceback from the script's first line on."""
+    traceback.print_exception(type(error), error, _from_the_script(error, path) or error.__traceback__)
+
+
+def _from_the_script(error: BaseException, path: str) -> TracebackType | None:
+    """The traceback from the script's first line on; None if the error does not come from there."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
         frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames or error.__traceback__)
+    return frames
 
 
 def _rank_main(script: Script, prefix: bool) -> None:
@@ -81,9 +87,9 @@ def _rank_main(script: Script, prefix: bool) -> None:
     output = [PrefixedOutput(stream, rank.rank) for stream in (sys.stdout, sys.stderr)] if prefix else []
     if output:
         sys.stdout, sys.stderr = output
-    _local.mode, _local.at_exit = DeviceMode(rank), []
+    _local.at_exit = []
     try:
-        with _local.mode:
+        with DeviceMode(rank):
             try:
                 script.run()
             finally:
@@ -134,7 +140,7 @@ def looks_like_cuda(folder: str | None = None) -> Iterator[None]:
         if folder is not None:
             sys.path.insert(0, folder)
         atexit.register = _register(register)  # type: ignore[assignment]
-        with torch_cuda.installed(lambda: _local.mode):
+        with torch_cuda.installed():
             yield
     finally:
         atexit.register = register
@@ -171,8 +177,8 @@ def in_process(function: Callable[[], Any]) -> Callable[[], Any]:
         rank = context.current()
         assert rank is not None
         rank.shown_device = cuda_device(rank)
-        _local.mode, _local.at_exit = DeviceMode(rank), []
-        with _local.mode:
+        _local.at_exit = []
+        with DeviceMode(rank):
             return function()
 
     return body
