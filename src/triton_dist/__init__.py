@@ -33,6 +33,7 @@ _HOMES = {
     "Team": "triton_dist.runtime.team",
     "make_team": "triton_dist.runtime.team",
     "free_team": "triton_dist.runtime.team",
+    "team_number": "triton_dist.runtime.team",
     "device": "triton_dist.runtime.streams",
     "Stream": "triton_dist.runtime.streams",
     "Event": "triton_dist.runtime.streams",
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from .jit_function import jit
     from .runtime.streams import Event, Stream, copy_async, current_stream, device, stream, synchronize, wait_value, write_value
     from .runtime.symmetric import is_symmetric, symm_adopt, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
-    from .runtime.team import Team, free_team, make_team
+    from .runtime.team import Team, free_team, make_team, team_number
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.simulate import simulate
 

@@ -15,6 +15,10 @@ class NotInTeamError(InvalidArgumentError):
     """A rank that is not a member of a team made a call that only its members may make."""
 
 
+class LanesMissingWarning(UserWarning):
+    """A SHMEM function of a whole warp was called by some of its threads only."""
+
+
 class NotInitializedError(TritonDistError, RuntimeError):
     """A function that needs a world (``simulate``, ``initialize``) was called without one."""
 

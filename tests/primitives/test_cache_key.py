@@ -9,25 +9,32 @@ import sys
 import pytest
 import triton
 
-from triton_dist.primitives import functions, stamp
+from triton_dist.primitives import functions, shmem_functions, stamp
+
+MODULES = {"functions.py": functions, "shmem_functions.py": shmem_functions}
+STAMPED = pytest.mark.parametrize("path", stamp.STAMPED_FILES, ids=lambda path: path.name)
 
 
-def test_the_stamps_are_current():
-    carried = stamp.stamps_in(stamp.STAMPED_FILE.read_text())
+@STAMPED
+def test_the_stamps_are_current(path):
+    carried = stamp.stamps_in(path.read_text())
     assert carried == {stamp.compute_stamp()}, "run python -m triton_dist.primitives.stamp"
 
 
-def test_every_primitive_carries_a_stamp():
-    source = stamp.STAMPED_FILE.read_text()
+@STAMPED
+def test_every_primitive_carries_a_stamp(path):
+    source = path.read_text()
     bodies = re.split(r"@triton\.jit\n", source)[1:]
-    assert len(bodies) == len([name for name, value in vars(functions).items() if isinstance(value, triton.runtime.jit.JITFunction)])
+    assert len(bodies) == len(
+        [name for name, value in vars(MODULES[path.name]).items() if isinstance(value, triton.runtime.jit.JITFunction)]
+    )
     for body in bodies:
         assert stamp.LITERAL.search(body) or re.search(r"return wait\(", body), body.splitlines()[0]
 
 
 def test_every_file_of_the_lowerings_is_stamped():
-    others = {"__init__.py", "functions.py", "stamp.py", "warp_specialization.py"}
-    present = {path.name for path in stamp.STAMPED_FILE.parent.glob("*.py")}
+    others = {"__init__.py", "stamp.py", "warp_specialization.py"} | set(MODULES)
+    present = {path.name for path in stamp.STAMPED_FILES[0].parent.glob("*.py")}
     assert present - others == {path.name for path in stamp.LOWERING_FILES}
 
 
@@ -46,8 +53,9 @@ def test_a_changed_address_map_makes_the_stamp_stale(monkeypatch):
     assert stamp.compute_stamp() != before
 
 
-def test_restamping_does_not_change_the_stamp():
-    source = stamp.STAMPED_FILE.read_text()
+@STAMPED
+def test_restamping_does_not_change_the_stamp(path):
+    source = path.read_text()
     assert stamp.stamps_in(stamp.restamp(source, "0123456789abcdef")) == {"0123456789abcdef"}
     assert stamp.restamp(source, stamp.compute_stamp()) == source
 
@@ -83,7 +91,7 @@ def nested(words):
 
 @pytest.mark.parametrize("kernel", ["direct", "nested", "helper"])
 def test_another_stamp_gives_callers_another_cache_key(kernel, tmp_path):
-    source = stamp.STAMPED_FILE.read_text()
+    source = stamp.STAMPED_FILES[0].read_text()
     keys = []
     for number, text in enumerate([source, source, stamp.restamp(source, "0123456789abcdef")]):
         path = tmp_path / str(number)
@@ -100,13 +108,13 @@ def test_another_stamp_gives_callers_another_cache_key(kernel, tmp_path):
 def test_the_command_says_when_all_is_current(arguments, code, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["stamp", *arguments])
     assert stamp.main() == code
-    assert "carries the current stamp" in capsys.readouterr().out
+    assert "the stamps are current" in capsys.readouterr().out
 
 
 def test_the_command_finds_and_mends_stale_stamps(monkeypatch, capsys, tmp_path):
     stale = tmp_path / "functions.py"
-    stale.write_text(stamp.restamp(stamp.STAMPED_FILE.read_text(), "0" * 16))
-    monkeypatch.setattr(stamp, "STAMPED_FILE", stale)
+    stale.write_text(stamp.restamp(stamp.STAMPED_FILES[0].read_text(), "0" * 16))
+    monkeypatch.setattr(stamp, "STAMPED_FILES", (stale,))
     monkeypatch.setattr(sys, "argv", ["stamp", "--check"])
     assert stamp.main() == 1
     assert "run this without --check" in capsys.readouterr().out

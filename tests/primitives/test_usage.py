@@ -14,7 +14,7 @@ import triton_dist.language as dl
 from triton_dist.language import notify, rank, wait
 from triton_dist.language.extra import language_extra, libshmem_device
 from triton_dist.language.extra.language_extra import __syncthreads, num_threads, num_warps, st, threads_per_warp, tid
-from triton_dist.primitives.table import PRIMITIVES
+from triton_dist.primitives.table import PRIMITIVES, SHMEM_PRIMITIVES
 
 TYPES = {"words": "*i32", "out": "*i32", "n": "i32"}
 
@@ -156,7 +156,7 @@ def test_under_autotune(compiled):
 
 
 def test_the_public_names():
-    names = {name for name in PRIMITIVES if name not in ("fence", "syncthreads")}
+    names = {name for name in PRIMITIVES if name not in ("fence", "syncthreads", *SHMEM_PRIMITIVES)}
     names |= {"__syncthreads", "fence_cta", "fence_gpu", "fence_sys"} | {f"wait_{cmp}" for cmp in ("eq", "ne", "gt", "ge", "lt", "le")}
     assert names == set(dl.__all__)
     assert set(language_extra.__all__) <= names

@@ -34,6 +34,7 @@ class HostHeap:
 
     def __init__(self, owner, size):
         self.page = torch.zeros(context_layout.TEAM_TABLE, dtype=torch.uint8)
+        self.words_address = 0
         owner.gather("mapped")
 
     def bytes_at(self, address, nbytes):

@@ -66,12 +66,12 @@ def one_of_two_names(function: str, semantic_value: Any, sem_value: Any, default
 def check_operands(semantic: Any, function: str, primitive: Primitive, values: tuple[Any, ...]) -> dict[str, Any]:
     """The operands by name, each converted to what the lowerings expect.
 
-    Words and values take the type that the first operand, the pointer, points to; ranks and counts become int32. Raises
-    PrimitiveArgumentError.
+    Words and values take the type that their pointer operand, the first one unless the row says otherwise, points to; ranks and counts
+    become int32, sizes int64. Raises PrimitiveArgumentError.
     """
     operands: dict[str, Any] = {}
     for operand, value in zip(primitive.operands, values, strict=True):
-        pointer = operands.get(primitive.operands[0].name)
+        pointer = operands.get(operand.like or primitive.operands[0].name)
         operands[operand.name] = _check_operand(semantic, function, operand, value, pointer)
     return operands
 
@@ -83,6 +83,8 @@ def _check_operand(semantic: Any, function: str, operand: Operand, value: Any, p
         return _check_pointer(function, operand, value, scalar=False)
     if operand.kind in (Kind.RANK, Kind.COUNT):
         return _check_integer(semantic, function, operand, value, scalar=True)
+    if operand.kind is Kind.SIZE:
+        return _check_size(semantic, function, operand, value)
     if operand.kind is Kind.RANKS:
         return _check_integer(semantic, function, operand, value, scalar=False)
     if operand.kind is Kind.WORD:
@@ -117,6 +119,18 @@ def _check_integer(semantic: Any, function: str, operand: Operand, value: Any, *
     if not isinstance(seen, tl.tensor) or not _is_integer(seen) or (scalar and seen.type.is_block()):
         raise fail(function, operand.name, value, operand.kind.value)
     return semantic.cast(seen, _INTEGER_TYPE)
+
+
+def _check_size(semantic: Any, function: str, operand: Operand, value: Any) -> tl.tensor:
+    """A number of bytes of any integer type, converted to int64; a Python int must not be negative."""
+    seen = unwrap(value)
+    if isinstance(seen, int) and not isinstance(seen, bool):
+        if not 0 <= seen < 1 << 63:
+            raise fail(function, operand.name, value, f"{operand.kind.value}, 0 or more")
+        return semantic.scalar_constant(seen, dtype=tl.int64)
+    if not isinstance(seen, tl.tensor) or not _is_integer(seen) or seen.type.is_block():
+        raise fail(function, operand.name, value, operand.kind.value)
+    return semantic.cast(seen, tl.int64)
 
 
 def _check_word(semantic: Any, function: str, operand: Operand, value: Any, element: tl.dtype) -> tl.tensor:

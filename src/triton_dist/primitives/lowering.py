@@ -11,11 +11,15 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.errors import PrimitiveArgumentError
-from triton_dist.primitives import arguments, cuda, hip, sim
+from triton_dist.primitives import arguments, cuda, hip, shmem, sim
 from triton_dist.primitives.call import Call, Lowering
 from triton_dist.primitives.table import PRIMITIVES, Kind, Primitive, Result
 
-TARGETS: dict[str, dict[str, Lowering]] = {"cuda": cuda.LOWERINGS, "hip": hip.LOWERINGS, "sim": sim.LOWERINGS}
+TARGETS: dict[str, dict[str, Lowering]] = {
+    "cuda": cuda.LOWERINGS | shmem.LOWERINGS,
+    "hip": hip.LOWERINGS | shmem.LOWERINGS,
+    "sim": sim.LOWERINGS,
+}
 """Lowerings by target, then by primitive."""
 
 _DEFAULT_SEMANTIC = {"wait": "acquire"}

@@ -17,10 +17,10 @@ from triton_dist.runtime import address_map, context_layout, wait_layout
 
 _DIRECTORY = Path(__file__).parent
 LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
-"""The literals in ``functions.py``."""
+"""The literals in the stamped files."""
 
-STAMPED_FILE = _DIRECTORY / "functions.py"
-"""The file whose functions carry the stamp."""
+STAMPED_FILES = (_DIRECTORY / "functions.py", _DIRECTORY / "shmem_functions.py")
+"""The files whose functions carry the stamp."""
 
 LOWERING_FILES = tuple(
     _DIRECTORY / name
@@ -35,11 +35,13 @@ LOWERING_FILES = tuple(
         "hip_functions.py",
         "kernel_hash.py",
         "lowering.py",
+        "shmem.py",
+        "shmem_device.py",
         "sim.py",
         "table.py",
     )
 )
-"""The files whose text decides what a primitive becomes; ``functions.py`` itself is hashed by Triton, but for its defaults."""
+"""The files whose text decides what a primitive becomes; the stamped ones are hashed by Triton, but for their defaults."""
 
 
 def compute_stamp() -> str:
@@ -47,7 +49,8 @@ def compute_stamp() -> str:
     digest = hashlib.sha256()
     for path in LOWERING_FILES:
         digest.update(path.read_text(encoding="utf-8").encode())
-    digest.update(LITERAL.sub(r"\1\3", STAMPED_FILE.read_text(encoding="utf-8")).encode())
+    for path in STAMPED_FILES:
+        digest.update(LITERAL.sub(r"\1\3", path.read_text(encoding="utf-8")).encode())
     for module in (address_map, context_layout, wait_layout):
         constants = {name: value for name, value in vars(module).items() if name.isupper() and isinstance(value, (int, str, tuple))}
         digest.update(repr(sorted(constants.items())).encode())
@@ -69,17 +72,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the literals are stale")
     check_only = parser.parse_args().check
-    source = STAMPED_FILE.read_text(encoding="utf-8")
     stamp = compute_stamp()
-    if stamps_in(source) == {stamp}:
-        print(f"{STAMPED_FILE.name} carries the current stamp, {stamp}")
+    stale = [path for path in STAMPED_FILES if stamps_in(path.read_text(encoding="utf-8")) != {stamp}]
+    if not stale:
+        print(f"the stamps are current: {stamp}")
         return 0
-    if check_only:
-        print(f"{STAMPED_FILE.name} carries {sorted(stamps_in(source))}, the lowerings have {stamp}; run this without --check")
-        return 1
-    STAMPED_FILE.write_text(restamp(source, stamp), encoding="utf-8")
-    print(f"{STAMPED_FILE.name} now carries {stamp}")
-    return 0
+    for path in stale:
+        source = path.read_text(encoding="utf-8")
+        if check_only:
+            print(f"{path.name} carries {sorted(stamps_in(source))}, the lowerings have {stamp}; run this without --check")
+        else:
+            path.write_text(restamp(source, stamp), encoding="utf-8")
+            print(f"{path.name} now carries {stamp}")
+    return 1 if check_only else 0
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ class Kind(Enum):
     RANK = "an integer (a Python int, a constexpr, or a scalar of any integer type)"
     RANKS = "an integer or a tensor of integers (a Python int, a constexpr, or any integer type)"
     COUNT = "an integer (a Python int, a constexpr, or a scalar of any integer type)"
+    SIZE = "a number of bytes (a Python int, a constexpr, or a scalar of any integer type)"
     WORD = "an integer that fits the word the pointer points to"
     VALUE = "a scalar of the type the pointer points to, or one that converts to it"
     ANY = "a pointer, a tensor, a scalar, a block pointer or a tensor descriptor"
@@ -26,9 +27,10 @@ class Kind(Enum):
 
 
 class Caller(Enum):
-    """Who calls a primitive together: each thread for itself, or all threads of the block."""
+    """Who calls a primitive together: each thread for itself, all threads of the block, or the group that the level names."""
 
     THREAD = "thread"
+    GROUP = "group"
     BLOCK = "block"
     ANY = "any"
 
@@ -46,11 +48,15 @@ class Result(Enum):
 
 @dataclass(frozen=True)
 class Operand:
-    """One run-time operand: its public name, what it may be, and the element types a pointer may have (empty: any)."""
+    """One run-time operand: its public name, what it may be, and the element types a pointer may have (empty: any).
+
+    like: the pointer operand whose element type a word or value takes; the first operand by default.
+    """
 
     name: str
     kind: Kind
     elements: tuple[str, ...] = ()
+    like: str = ""
 
 
 @dataclass(frozen=True)
@@ -231,5 +237,156 @@ _ROWS = (
     ),
 )
 
-PRIMITIVES: Mapping[str, Primitive] = {row.name: row for row in _ROWS}
+_LEVEL = Choice("level", "level", ("thread", "warp", "block"))
+_NBI = Choice("nbi", "nbi", (0, 1))
+_SIG_OP = Choice("sig_op", "op", ("set", "add"))
+
+_DEST = Operand("dest", Kind.POINTER)
+_SOURCE = Operand("source", Kind.POINTER)
+_BYTES = Operand("bytes", Kind.SIZE)
+_PE = Operand("pe", Kind.RANK)
+_TEAM = Operand("team", Kind.COUNT)
+_SIG_ADDR = Operand("sig_addr", Kind.POINTER, WORDS)
+
+_SHMEM_ROWS = (
+    Primitive(
+        name="remote_ptr",
+        doc="The same symmetric object on another rank; NULL if this rank has no direct pointer to it.",
+        operands=(Operand("local_ptr", Kind.POINTER), _PE),
+        result=Result.SAME,
+        pure=True,
+    ),
+    Primitive(
+        name="remote_mc_ptr",
+        doc="The multicast address of a symmetric object on a team; NULL where there is no multicast.",
+        operands=(Operand("ptr", Kind.POINTER), _TEAM),
+        result=Result.SAME,
+        pure=True,
+    ),
+    Primitive(
+        name="team_my_pe",
+        doc="This rank's place in a team; -1 if it is in no team of that number.",
+        operands=(_TEAM,),
+        result=Result.INT32,
+    ),
+    Primitive(
+        name="team_n_pes",
+        doc="Number of ranks of a team; -1 if this rank is in no team of that number.",
+        operands=(_TEAM,),
+        result=Result.INT32,
+    ),
+    Primitive(
+        name="team_translate_pe",
+        doc="The place in one team of the rank with a place in another one; -1 if it has none.",
+        operands=(Operand("src_team", Kind.COUNT), Operand("pe_in_src_team", Kind.RANK), Operand("dest_team", Kind.COUNT)),
+        result=Result.INT32,
+    ),
+    Primitive(
+        name="shmem_put",
+        doc="Copies bytes to another rank. The source may be changed when it returns, or with nbi after a quiet.",
+        caller=Caller.GROUP,
+        order="none; fence, quiet and barriers order its delivery",
+        effect="writes dest on pe, at the latest at the kernel's end",
+        operands=(_DEST, _SOURCE, _BYTES, _PE),
+        choices=(_LEVEL, _NBI),
+    ),
+    Primitive(
+        name="shmem_get",
+        doc="Copies bytes from another rank. The data is there when it returns, or with nbi after a quiet.",
+        caller=Caller.GROUP,
+        effect="writes dest",
+        operands=(_DEST, _SOURCE, _BYTES, _PE),
+        choices=(_LEVEL, _NBI),
+    ),
+    Primitive(
+        name="shmem_put_signal",
+        doc="A put, then an update of a signal word on the same rank.",
+        caller=Caller.GROUP,
+        order="whoever acquires the signal sees the data",
+        effect="writes dest and the word on pe",
+        operands=(_DEST, _SOURCE, _BYTES, _SIG_ADDR, Operand("signal", Kind.WORD, like="sig_addr"), _PE),
+        choices=(_LEVEL, _NBI, _SIG_OP),
+    ),
+    Primitive(
+        name="shmem_signal",
+        doc="Sets or adds to a signal word of another rank.",
+        caller=Caller.THREAD,
+        order="release at system scope of the thread's own loads and stores; puts need a fence before it",
+        effect="writes the word on pe",
+        operands=(_SIG_ADDR, Operand("signal", Kind.WORD), _PE),
+        choices=(_SIG_OP,),
+    ),
+    Primitive(
+        name="shmem_signal_wait",
+        doc="Blocks the thread until a signal word compares as asked, and returns the word.",
+        caller=Caller.THREAD,
+        order="acquire at system scope",
+        effect="reads the word",
+        operands=(_SIG_ADDR, Operand("cmp_val", Kind.WORD)),
+        choices=(Choice("cmp", "cmp", ("eq", "ne", "gt", "le", "lt", "ge")),),
+        result=Result.ELEMENT,
+    ),
+    Primitive(
+        name="shmem_p",
+        doc="Stores one scalar on another rank.",
+        caller=Caller.THREAD,
+        order="none; fence, quiet and barriers order its delivery",
+        effect="writes dest on pe, at the latest at the kernel's end",
+        operands=(Operand("dest", Kind.POINTER, SCALARS), Operand("value", Kind.VALUE), _PE),
+    ),
+    Primitive(
+        name="shmem_g",
+        doc="Loads one scalar from another rank.",
+        caller=Caller.THREAD,
+        effect="reads",
+        operands=(Operand("source", Kind.POINTER, SCALARS), _PE),
+        result=Result.ELEMENT,
+    ),
+    Primitive(
+        name="shmem_barrier",
+        doc="Meets the other ranks of a team; with completes=1 all earlier puts of this rank are done before.",
+        caller=Caller.GROUP,
+        order="acquire and release at system scope",
+        effect="orders",
+        operands=(_TEAM,),
+        choices=(_LEVEL, Choice("completes", "completes", (0, 1))),
+    ),
+    Primitive(
+        name="shmem_quiet",
+        doc="Completes all earlier puts and gets.",
+        caller=Caller.THREAD,
+        order="sequentially consistent fence at system scope",
+        effect="orders",
+    ),
+    Primitive(
+        name="shmem_fence",
+        doc="Delivers all earlier puts before later ones to the same rank; gets with nbi are not completed.",
+        caller=Caller.THREAD,
+        order="acquire and release at system scope",
+        effect="orders",
+    ),
+    Primitive(
+        name="shmem_broadcast",
+        doc="Copies bytes of one rank of a team to all of them; the data is there when it returns.",
+        caller=Caller.GROUP,
+        order="as a barrier of the team at its end",
+        effect="writes dest",
+        operands=(_TEAM, _DEST, _SOURCE, _BYTES, Operand("pe_root", Kind.RANK)),
+        choices=(_LEVEL,),
+    ),
+    Primitive(
+        name="shmem_fcollect",
+        doc="Concatenates the same number of bytes of each rank of a team, in team order, on all of them.",
+        caller=Caller.GROUP,
+        order="as a barrier of the team at its end",
+        effect="writes dest",
+        operands=(_TEAM, _DEST, _SOURCE, _BYTES),
+        choices=(_LEVEL,),
+    ),
+)
+"""The SHMEM names of ``language/extra/libshmem_device.py``, with NVSHMEM's meaning. Our own heap's lowering is ``shmem.py``; another
+backing is one more dictionary in ``lowering.TARGETS``."""
+
+PRIMITIVES: Mapping[str, Primitive] = {row.name: row for row in (*_ROWS, *_SHMEM_ROWS)}
+SHMEM_PRIMITIVES = tuple(row.name for row in _SHMEM_ROWS)
 """Every device primitive by name."""

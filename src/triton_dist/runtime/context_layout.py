@@ -30,14 +30,18 @@ NVSHMEM_DELTA = 0x20
 WAIT_BOARD = 0x28
 """uint64: address, for this GPU, of the wait board in host memory; 0 when there is none. Its layout is in ``wait_layout.py``."""
 
+SHMEM_WORDS = 0x30
+"""int64: address of this process's words of the SHMEM barriers; the same offset in each rank's heap, behind what is allocated."""
+
 RECORD_COUNTER = 0x100
 """uint32 that kernels add to: the next slot of the wait board's ring of records. In a line of its own, away from the constant words."""
 
 TEAM_TABLE = 0x400
 """Start of the table of teams, one record a team: start, stride, size, this process's rank in it (int32 each).
 
-Size 0 marks a record that no team has. Record 0 is the team of all ranks; a team has the same record number on all its ranks. Teams
-whose ranks are not evenly spaced have no record.
+Size 0 marks a record that no team has. A team has the same record number on all its ranks. Record 0 is the team of all ranks, 1 that
+of the ranks that share memory, 2 that of the ranks of this host. Stride 0 says that the ranks are not evenly spaced; the list of
+members has them in any case.
 """
 
 TEAM_RECORD_BYTES = 16
@@ -45,6 +49,19 @@ TEAM_RECORD_BYTES = 16
 
 MAX_TEAMS = 64
 """Records in the table of teams; further teams work, but kernels can't look them up."""
+
+TEAM_MEMBERS = 0x800
+"""Start of the lists of members: for each record one byte for each place in the team, the world rank."""
+
+MEMBERS_PER_TEAM = 128
+"""Bytes of a list of members."""
+
+SHMEM_EPOCHS = MAX_TEAMS * MEMBERS_PER_TEAM * 4
+"""Offset, among the words of the SHMEM barriers, of the epoch of each team (uint32); before it, for each team, one uint32 for each of
+its ranks, which that rank writes."""
+
+SHMEM_BYTES = SHMEM_EPOCHS + MAX_TEAMS * 4
+"""Bytes of the words of the SHMEM barriers, zero when the world is made."""
 
 PAGE_BYTES = 2 << 20
 """Bytes of the page: the smallest unit that a CUDA device maps."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidArgumentError, NotInTeamError
+from .context_layout import MAX_TEAMS
 from .world import require_world
 
 
@@ -71,6 +72,23 @@ def make_team(members: object, *, arena_size: int = 0) -> Team:
         raise InvalidArgumentError(f"make_team: arena_size={arena_size!r} must be a number of bytes, 0 or more")
     world.heap.make_team(world, team, arena_size)
     return team
+
+
+def team_number(group: object = None) -> int:
+    """The number by which kernels name a team: what the functions of ``libshmem_device`` take as ``team``; 0 for all ranks.
+
+    group: what ``find_team`` takes; the team was made by ``make_team``. The same number on all its ranks. Raises InvalidArgumentError for
+    a team that was not made, or that has no number because there are too many teams.
+    """
+    world = require_world("team_number")
+    team = find_team(group, "team_number")
+    number = world.heap.team_number(team)
+    if number is None:
+        raise InvalidArgumentError(
+            f"team_number: the team of ranks {list(team.ranks)} has no number; make it by triton_dist.make_team first, and free teams that "
+            f"are not needed, since a rank has numbers for {MAX_TEAMS} teams"
+        )
+    return number
 
 
 def free_team(team: Team) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import UnsupportedOperationError
 from .codegen import FunctionEmitter, handles
+from .emit_shmem import shmem_handler
 from .ir import Operation
 from .ops.inline_asm import find_asm, find_function
 from .ops.libdevice import LIBDEVICE
@@ -37,7 +38,7 @@ def _parse_symbol(symbol: str) -> tuple[str, dict[str, str]]:
 
 def _primitive(emitter: FunctionEmitter, operation: Operation, symbol: str) -> None:
     name, parameters = _parse_symbol(symbol)
-    handler = _PRIMITIVES.get(name)
+    handler = _PRIMITIVES.get(name) or shmem_handler(name)
     if handler is None:
         raise emitter.fail(f"the simulator does not know the primitive {name!r}")
     handler(emitter, operation, parameters)

@@ -136,6 +136,7 @@ class SymmetricHeap:
             self._forget(collect_dead_blocks())
             arena = self._arena(team.ranks)
             arena.reserve(arena_size, self._free_ranges(team.ranks))
+            self._machine.teams.enter(team.ranks)
 
         self._rendezvous.meet(context, team.ranks, "make_team", arena_size, f"make_team(arena_size={arena_size})", create)
 
@@ -155,8 +156,13 @@ class SymmetricHeap:
                 )
             if arena is not None:
                 self._arenas.pop(team.ranks).close()
+            self._machine.teams.leave(team.ranks)
 
         self._rendezvous.meet(context, team.ranks, "free_team", None, "free_team", act)
+
+    def team_number(self, team: Team) -> int | None:
+        """The number by which kernels name a team; None if it has none."""
+        return self._machine.teams.number(team.ranks)
 
     def adopt(self, context: RankContext, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
         """``tensor`` if it is symmetric already; there is nothing else to adopt. Raises NotSymmetricError."""

@@ -19,9 +19,11 @@ from ..errors import DeadlockError, InvalidArgumentError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
 from .gpus import GPU, find_gpu
 from .memory import Memory
+from .pending import PendingCopies
 from .program import Program
 from .report import deadlock_report, livelock_report
 from .requests import SPIN
+from .teams import TeamNumbers
 from .timeline import Timeline
 from .work import Copy, Task, Work
 
@@ -106,6 +108,9 @@ class Machine:
         self.memory = memory if memory is not None else Memory()
         self.memory.wake = self._wake
         self.timeline = timeline if timeline is not None else Timeline()
+        self.teams = TeamNumbers(self.memory, world_size, num_nodes)
+        self.pending = PendingCopies(self)
+        """Puts and gets that have not landed."""
         self.steps = 0
         self.finished = 0
         """Work items that have finished."""
@@ -269,6 +274,8 @@ class Machine:
         if device.launches:
             self._admit(device)
         if launch.finished == launch.count:
+            if self.pending.entries:
+                self.pending.finish(launch)
             launch.complete(self)
 
     def step(self) -> bool:
@@ -298,12 +305,16 @@ class Machine:
     def _batch(self) -> int:
         """Turns until some work has finished, ``_BATCH`` at most; how many there were. The inner loop of everything."""
         memory, rand, runnable, turns = self.memory, self._random, self._runnable, self._turns
-        watchers, straggler = memory.watchers, self._straggler
+        watchers, straggler, pending = memory.watchers, self._straggler, self.pending
         finished = self.finished
         index = 0
         for turn in range(_BATCH):
             if not runnable and not turns and not self._wake_spinning():
-                return turn
+                if not pending.land_one():
+                    return turn
+                continue
+            if pending.entries:
+                pending.take_turn()
             if rand is None:
                 actor = turns.popleft()
             else:
@@ -387,6 +398,7 @@ class Machine:
         self._runnable.clear()
         self._turns.clear()
         self._spinning.clear()
+        self.pending.entries.clear()
         self.memory.watchers.clear()
         self.memory.writes.clear()
         self._streams.clear()

@@ -29,6 +29,7 @@ from ...errors import (
 from ..address_map import MAX_HEAP_SIZE, rank_of
 from ..agreement import raise_first
 from ..arena import Arena
+from ..context_layout import SHMEM_BYTES
 from ..offsets import OffsetAllocator, Range
 from ..symmetric import address_of
 from ..team import Team
@@ -91,7 +92,9 @@ class CudaHeap:
             )
         self._unit = driver.granularity(world.device.index or 0)
         self.size = self._rounded(size)
-        self._map = AddressMap(world.device.index or 0, world.rank, world.world_size, self.size, world.gather)
+        # Behind the heap that was asked for lie the words of the device barriers, which peers write.
+        self._words = range(self.size, self.size + self._rounded(SHMEM_BYTES))
+        self._map = AddressMap(world.device.index or 0, world.rank, world.world_size, self._words.stop, world.gather)
         self._offsets = OffsetAllocator.of_ranges([(0, MAX_HEAP_SIZE)])
         self._blocks = BlockTable()
         self._teams: dict[tuple[int, ...], _TeamState] = {}
@@ -99,6 +102,9 @@ class CudaHeap:
             self._table = TeamTable(self.bytes_at)
             everyone = Team(world.rank, tuple(range(world.world_size)))
             self._enter(everyone, [self._table.free])
+            for _ in ("the ranks that share memory", "the ranks of this host"):
+                self._table.enter(everyone, [self._table.free])
+            self.bytes_at(self.words_address, len(self._words)).zero_()
             self._keep_clear(everyone.ranks)
         except BaseException:
             self._map.close()
@@ -113,6 +119,11 @@ class CudaHeap:
                 block.release = block.keeps = None
         leave_behind(list(self._blocks))
         self._map.close()
+
+    @property
+    def words_address(self) -> int:
+        """Address of this process's words of the device barriers."""
+        return data_base(self._world.rank) + self._words.start
 
     def _rounded(self, nbytes: int) -> int:
         """Up to a multiple of what the driver maps."""
@@ -144,6 +155,11 @@ class CudaHeap:
         state.arena.close()
         self._table.remove(state.record)
         del self._teams[team.ranks]
+
+    def team_number(self, team: Team) -> int | None:
+        """The number by which kernels name a team; None if it has none."""
+        state = self._teams.get(team.ranks)
+        return None if state is None else state.record
 
     def _enter(self, team: Team, free_records: Sequence[int]) -> _TeamState:
         """Begin to keep book of a team at its first meeting."""
@@ -299,7 +315,7 @@ class CudaHeap:
             state, calls = self._meet(team, "adoption", asked, failure=problem)
             if found is None:  # its problem was raised on all ranks
                 raise TritonDistError("symm_adopt: the tensor's memory was not found")
-            above = [[(self._rounded(max(start, self.size)), end) for start, end in call.free] for call in calls]
+            above = [[(self._rounded(max(start, self._words.stop)), end) for start, end in call.free] for call in calls]
             above = [[(start, end) for start, end in ranges if start < end] for ranges in above]
             offset, undo = adopt_memory(found, world, team.ranks, above, self._unit)
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..address_map import CONTEXT
-from ..context_layout import MAX_TEAMS, TEAM_RECORD_BYTES, TEAM_TABLE
+from ..context_layout import MAX_TEAMS, MEMBERS_PER_TEAM, TEAM_MEMBERS, TEAM_RECORD_BYTES, TEAM_TABLE
 from ..team import Team
 
 
@@ -21,19 +21,20 @@ class TeamTable:
         bytes_at(CONTEXT + TEAM_TABLE, MAX_TEAMS * TEAM_RECORD_BYTES).zero_()
 
     def enter(self, team: Team, free: Sequence[int]) -> int | None:
-        """Write a team's record under the lowest number that is free on all its ranks; None if it can't have one.
+        """Write a team's record under the lowest number that is free on all its ranks; None if there is none.
 
         free: the ``free`` of every rank of the team, which makes the same of them.
         """
-        stride = team.stride
         common = self.free
         for bits in free:
             common &= bits
-        if stride is None or not common:
+        if not common:
             return None
         number = (common & -common).bit_length() - 1
         self.free &= ~(1 << number)
-        self._write(number, (team.ranks[0], stride, team.size, team.index))
+        members = self._bytes_at(CONTEXT + TEAM_MEMBERS + number * MEMBERS_PER_TEAM, MEMBERS_PER_TEAM)
+        members[: team.size].copy_(torch.tensor(team.ranks, dtype=torch.uint8))
+        self._write(number, (team.ranks[0], team.stride or 0, team.size, team.index))
         return number
 
     def remove(self, number: int | None) -> None:

@@ -171,6 +171,7 @@ class CudaWorld:
             mask[peer // 8] |= 1 << (peer % 8)
         pointer = words[context_layout.WAIT_BOARD // 4 : context_layout.WAIT_BOARD // 4 + 2].view(torch.int64)
         pointer[0] = self._board_pointer
+        words[context_layout.SHMEM_WORDS // 4 : context_layout.SHMEM_WORDS // 4 + 2].view(torch.int64)[0] = self.heap.words_address
         self.heap.bytes_at(CONTEXT, words.numel() * 4).copy_(words.view(torch.uint8))
         torch.cuda.synchronize(self.device)
         self.gather("context page written")

@@ -49,7 +49,7 @@ def failing_starts_are_undone(fake: FakeDriver) -> None:
 
     unreachable = errors.UnreachablePeerError
     cases: list[tuple[str, Callable[..., CUresult | None], type[Exception], str]] = [
-        ("cuMemCreate", fail(no_memory), errors.HeapFullError, rf"rank {last}: .*no {HEAP} bytes free .* but \d+ of \d+"),
+        ("cuMemCreate", fail(no_memory), errors.HeapFullError, rf"rank {last}: .*no {HEAP + GRANULARITY} bytes free .* but \d+ of \d+"),
         ("cuMemCreate", fail(no_memory, lambda size, *rest: size == GRANULARITY), errors.HeapFullError, "no 2097152 bytes free"),
         ("cuMemCreate", fail(denied), CudaDriverError, f"rank {last}: cuMemCreate: CUDA_ERROR_NOT_PERMITTED"),
         ("cuMemExportToShareableHandle", fail(denied), CudaDriverError, f"exporting memory: rank {last}"),
@@ -93,7 +93,9 @@ def heap_sizes_are_checked(fake: FakeDriver) -> None:
     rank = dist.get_rank()
     with pytest.raises(errors.InvalidArgumentError, match="heap_size is 2097152 on rank 0 but 4194304 on rank 1"):
         FakeWorld((2 + 2 * (rank == 1)) * MEBIBYTE)
-    with pytest.raises(errors.HeapFullError, match=r"no 8589934592 bytes free for the symmetric heap, but 4294967295 of 4294967296"):
+    with pytest.raises(
+        errors.HeapFullError, match=rf"no {(8 << 30) + GRANULARITY} bytes free for the symmetric heap, but 4294967295 of 4294967296"
+    ):
         FakeWorld(8 << 30)
     world = FakeWorld(3 * MEBIBYTE + 1)
     assert world.heap.size == 4 * MEBIBYTE, "rounded up to what is mapped"

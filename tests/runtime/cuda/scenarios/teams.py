@@ -12,10 +12,14 @@ from tests.runtime.cuda.fake_driver import (
 )
 from tests.runtime.cuda.fake_world import HEAP, FakeWorld, everyone, offset_of
 from triton_dist import errors
-from triton_dist.runtime.context_layout import MAX_TEAMS, TEAM_RECORD_BYTES, TEAM_TABLE
+from triton_dist.runtime.address_map import CONTEXT
+from triton_dist.runtime.context_layout import MAX_TEAMS, MEMBERS_PER_TEAM, TEAM_MEMBERS, TEAM_RECORD_BYTES, TEAM_TABLE
 from triton_dist.runtime.symmetric import address_of
 
 MEBIBYTE = 1 << 20
+
+FIRST = 3
+"""The first number that is free: all ranks, those that share memory and those of the host have the ones before."""
 
 
 def teams_allocate_on_their_own(fake: FakeDriver) -> None:
@@ -122,32 +126,42 @@ def teams_are_freed(fake: FakeDriver) -> None:
         triton_dist.free_team(team)
     tensor = None
     triton_dist.free_team(team)
-    assert world.words(TEAM_TABLE + TEAM_RECORD_BYTES, 4) == [0] * 4
+    assert world.words(TEAM_TABLE + FIRST * TEAM_RECORD_BYTES, 4) == [0] * 4
     assert world.heap._offsets.free_ranges(0, HEAP) == [(0, HEAP)]
     with pytest.raises(errors.InvalidArgumentError, match="as long as the world"):
         triton_dist.free_team(triton_dist.Team(world.rank, tuple(range(world.world_size))))
 
 
 def kernels_can_read_the_teams(fake: FakeDriver) -> None:
-    """Records of the context page: start, stride, size, index, under a number that a team's ranks agree on."""
+    """Records of the context page: start, stride, size, index, and members, under a number that a team's ranks agree on."""
     world = FakeWorld()
     rank, size = world.rank, world.world_size
 
     def record(number: int) -> list[int]:
         return world.words(TEAM_TABLE + number * TEAM_RECORD_BYTES, 4)
 
-    assert record(0) == [0, 1, size, rank]
+    def members(number: int, count: int) -> list[int]:
+        place = CONTEXT + TEAM_MEMBERS + number * MEMBERS_PER_TEAM
+        return world.heap.bytes_at(place, count).tolist()
+
+    for number in range(FIRST):
+        assert record(number) == [0, 1, size, rank] and members(number, size) == list(range(size))
+    assert triton_dist.team_number() == 0
     if rank in (1, 3):
-        triton_dist.make_team([3, 1])
-        assert record(1) == [3, -2, 2, 0 if rank == 3 else 1]
+        team = triton_dist.make_team([3, 1])
+        assert triton_dist.team_number(team) == FIRST
+        assert record(FIRST) == [3, -2, 2, 0 if rank == 3 else 1] and members(FIRST, 2) == [3, 1]
     if rank != 2:
-        triton_dist.make_team([0, 1, 3])  # not evenly spaced: no record
+        triton_dist.make_team([0, 1, 3])  # not evenly spaced; FIRST is taken on ranks 1 and 3
+        assert record(FIRST + 1) == [0, 0, 3, (0, 1, 0, 2)[rank]] and members(FIRST + 1, 3) == [0, 1, 3]
     triton_dist.make_team(range(size))
     if rank < 2:
-        triton_dist.make_team([0, 1])  # record 1 is taken on rank 1
-        assert record(2) == [0, 1, 2, rank]
-    assert record(3) == [0] * 4
-    assert everyone([bin(world.heap._table.free).count("1")]) == [[MAX_TEAMS - taken] for taken in (2, 3, 1, 2)]
+        team = triton_dist.make_team([0, 1])
+        assert record(FIRST + 2) == [0, 1, 2, rank] and triton_dist.team_number(team) == FIRST + 2
+    with pytest.raises(errors.InvalidArgumentError, match=r"team_number: the team of ranks .* has no number; make it by"):
+        triton_dist.team_number(triton_dist.Team(0, (rank,)))
+    assert record(FIRST + 3) == [0] * 4
+    assert everyone([bin(world.heap._table.free).count("1")]) == [[MAX_TEAMS - taken] for taken in (5, 6, 3, 5)]
 
 
 SCENARIOS = [
