@@ -373,5 +373,5 @@ def team_split_2d(
 
 
 def team_destroy(team: int) -> None:
-    """Accepted: a team holds nothing that needs to be given back."""
-    teams.ranks_of_team(team, "team_destroy")
+    """Give a team that was split off back; every member calls it."""
+    teams.destroy(team, "team_destroy")

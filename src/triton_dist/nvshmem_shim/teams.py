@@ -1,4 +1,4 @@
-"""Teams as NVSHMEM numbers them: three that always exist, and those that a rank has split off."""
+"""Teams by the numbers under which kernels know them, too: three that always exist, and those that a rank has split off."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import enum
 from dataclasses import dataclass
 
 from ..errors import InvalidArgumentError
-from ..runtime.team import Team
+from ..runtime.team import Team, free_team, make_team, team_number
 from ..runtime.world import World, require_world
-
-FIRST_SPLIT_TEAM = 3
-"""Handle of the first team that is split off; handles count up in the order of the calls, alike on all ranks."""
 
 TEAM_INVALID = -1
 
@@ -32,8 +29,8 @@ class TeamConfig:
     num_contexts: int = 0
 
 
-def _split_teams(world: World) -> list[tuple[int, ...] | None]:
-    return world.workspaces.setdefault("nvshmem teams", [])
+def _split_teams(world: World) -> dict[int, Team]:
+    return world.workspaces.setdefault("nvshmem teams", {})
 
 
 def ranks_of_team(team: int, what: str) -> tuple[int, ...]:
@@ -45,13 +42,12 @@ def ranks_of_team(team: int, what: str) -> tuple[int, ...]:
     if number in (Teams.TEAM_SHARED, Teams.TEAM_NODE):
         first = world.node * world.local_world_size
         return tuple(range(first, first + world.local_world_size))
-    splits = _split_teams(world)
-    ranks = splits[number - FIRST_SPLIT_TEAM] if FIRST_SPLIT_TEAM <= number < FIRST_SPLIT_TEAM + len(splits) else None
-    if ranks is None:
+    split = _split_teams(world).get(number)
+    if split is None:
         raise InvalidArgumentError(
             f"{what}: rank {world.rank} has no team {team!r}; it has 0 (world), 1 (shared), 2 (node) and those that it split off"
         )
-    return ranks
+    return split.ranks
 
 
 def find(team: int, what: str) -> Team:
@@ -63,11 +59,22 @@ def find(team: int, what: str) -> Team:
 
 
 def new_team(ranks: tuple[int, ...], what: str) -> int:
-    """Give a new team its handle; all ranks of the parent call it. TEAM_INVALID on a rank that is not a member."""
+    """Make a team, if this rank is a member, and return its number; TEAM_INVALID on other ranks. Every member calls it."""
     world = require_world(what)
-    splits = _split_teams(world)
-    splits.append(ranks if world.rank in ranks else None)
-    return FIRST_SPLIT_TEAM + len(splits) - 1 if world.rank in ranks else TEAM_INVALID
+    if world.rank not in ranks:
+        return TEAM_INVALID
+    team = make_team(ranks)
+    number = team_number(team)
+    _split_teams(world)[number] = team
+    return number
+
+
+def destroy(team: int, what: str) -> None:
+    """Give a team that was split off back; every member calls it. Raises InvalidArgumentError for any other."""
+    split = _split_teams(require_world(what)).pop(int(team), None)
+    if split is None:
+        raise InvalidArgumentError(f"{what}: team {team!r} is not one that this rank split off")
+    free_team(split)
 
 
 def translate(source: int, index: int, destination: int) -> int:

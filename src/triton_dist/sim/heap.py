@@ -257,10 +257,10 @@ class SymmetricHeap:
             raise UseAfterFreeError(f"symm_peer: {block.name!r} was freed before")
         if rank not in block.ranks:
             raise UnreachablePeerError(f"symm_peer: {block.name!r} exists on ranks {list(block.ranks)}, not on rank {rank}")
-        here = rank_context.current()
-        if here is not None and self._machine.node_of(rank) != here.node:
+        here, node = rank_context.current(), self._machine.node_of(rank)
+        if here is not None and node != here.node:
             raise UnreachablePeerError(
-                f"symm_peer: rank {rank} is on node {self._machine.node_of(rank)}, rank {here.rank} on node {here.node}"
+                f"symm_peer: rank {rank} is on node {node}, rank {here.rank} on node {here.node}; use a put or a signal"
             )
         start = address_of(tensor) % STRIDE - GUARD_BYTES - block.offset
         if start % tensor.element_size():

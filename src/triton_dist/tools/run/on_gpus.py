@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from ...errors import NotInitializedError
+from . import plain_jit
 from .script import Script
 
 
@@ -29,6 +30,7 @@ def prepare(path: str, arguments: Sequence[str]) -> Script:
             "triton-dist run was started by torchrun on a machine with no GPU; leave out torchrun to run on simulated ranks: "
             "triton-dist run --ranks N script.py"
         )
+    plain_jit.replace()
     nvshmem_shim.install(replace=get_bool_env("TRITON_DIST_NVSHMEM_SHIM", False))
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))

@@ -19,6 +19,7 @@ from ...sim.cuda_shim import torch_cuda
 from ...sim.cuda_shim.streams import cuda_device
 from ...sim.cuda_shim.tensors import DeviceMode
 from ...sim.simulate import simulate
+from . import plain_jit
 from .options import Options
 from .script import PrefixedOutput, RankModules, Script
 
@@ -116,7 +117,7 @@ def _environment(options: Options) -> Iterator[None]:
 
 @contextlib.contextmanager
 def looks_like_cuda(folder: str | None = None) -> Iterator[None]:
-    """Replace what scripts written for CUDA use: ``torch.cuda``, cuda-bindings, ``nvshmem``, and ``atexit`` for each rank.
+    """Replace what scripts written for CUDA use: ``torch.cuda``, cuda-bindings, ``nvshmem``, ``triton.jit``, and ``atexit`` for each rank.
 
     folder: where the script lies, for its imports. All of it is put back at the end.
     """
@@ -140,7 +141,7 @@ def looks_like_cuda(folder: str | None = None) -> Iterator[None]:
         if folder is not None:
             sys.path.insert(0, folder)
         atexit.register = _register(register)  # type: ignore[assignment]
-        with torch_cuda.installed():
+        with torch_cuda.installed(), plain_jit.installed():
             yield
     finally:
         atexit.register = register
