@@ -36,10 +36,12 @@ PROGRAMS = (
         for case in ("correctness", "correctness_tma", "correctness_tma_multi_barrier", "block_ptr_wait")
     ),
     Program(f"{_TESTS}/nvidia/test_team_split.py", (4,)),
-    Program(f"{_TESTS}/nvidia/test_nvshmem_init.py", note="initializes symmetric memory for half of the ranks; here it spans all of them"),
-    Program(f"{_TESTS}/nvidia/test_language_extra.py", (1,), note="looks for instructions in the kernel's PTX, which the simulator has not"),
+    Program(f"{_TESTS}/nvidia/test_nvshmem_init.py", note="wants symmetric memory of half of the ranks; here it spans all"),
+    Program(f"{_TESTS}/nvidia/test_language_extra.py", (1,), note="looks for instructions in PTX, of which the simulator has none"),
     Program("tutorials/02-intra-node-allgather.py"),
-    Program("tutorials/03-inter-node-allgather.py", fault="OutOfBoundsError", note="its signal buffer has one element and is indexed by rank"),
+    Program(
+        "tutorials/03-inter-node-allgather.py", fault="OutOfBoundsError", note="its signal buffer has one element and is indexed by rank"
+    ),
     Program(f"{_TESTS}/nvidia/test_nvshmem_api.py", (2,)),
     Program("tutorials/04-deepseek-infer-all2all.py", (2,)),
     Program("tutorials/05-intra-node-reduce-scatter.py", (2,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 finalize = core.finalize
+
+nvshmem = sys.modules[__name__]
+"""``nvshmem.bindings.nvshmem`` is these names, too."""
 
 
 def ptr(dest: int, pe: int) -> int:
