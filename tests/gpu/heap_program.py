@@ -30,7 +30,7 @@ from triton_dist.ops import ag_gemm
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.runtime.address_map import STRIDE, heap_base
 from triton_dist.runtime.context_layout import TEAM_RECORD_BYTES, TEAM_TABLE, word_address
-from triton_dist.runtime.world import require_world
+from triton_dist.runtime.world import is_initialized, require_world
 
 MEBIBYTE = 1 << 20
 HEAP = 64 * MEBIBYTE
@@ -344,7 +344,7 @@ def joined_again() -> bool:
 
 
 def failed_starts() -> bool:
-    """Too large a heap, sizes that differ, an address that one rank has given away: named on every rank, and the next try succeeds."""
+    """Too large a heap, sizes that differ: named on every rank, and the next try succeeds."""
     rank, last = triton_dist.rank(), triton_dist.world_size() - 1
     triton_dist.finalize()
     right = raises(errors.HeapFullError, lambda: triton_dist.initialize(heap_size=400 << 30), "bytes free", " of ")
@@ -352,25 +352,37 @@ def failed_starts() -> bool:
     if last:
         sizes = lambda: triton_dist.initialize(heap_size=HEAP + HEAP * (rank == last))  # noqa: E731
         right &= raises(errors.InvalidArgumentError, sizes, f"on rank {last}")
+    triton_dist.initialize(heap_size=HEAP)
+    return right and context_page()
+
+
+def address_in_use() -> bool:
+    """An address that one rank has given away: named on every rank; maybe gone for that process. The last part: it may leave no world."""
+    rank, last = triton_dist.rank(), triton_dist.world_size() - 1
+    triton_dist.finalize()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     held = heap_base(0) + (1 << 30)
+    right = True
     if rank == last:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000  # MAP_FIXED_NOREPLACE
         right &= libc.mmap(held, mmap.PAGESIZE, mmap.PROT_READ, flags, -1, 0) == held
     right &= raises(errors.AddressInUseError, lambda: triton_dist.initialize(heap_size=HEAP), f"{heap_base(0):#x}", "is there")
     if rank == last:
         libc.munmap(held, mmap.PAGESIZE)
-    triton_dist.initialize(heap_size=HEAP)
+    try:
+        triton_dist.initialize(heap_size=HEAP)
+    except errors.AddressInUseError as error:
+        return right and f"rank {last}" in str(error) and "fresh process" in str(error)
     return right and context_page()
 
 
 PARTS = [
     context_page, teams, teams_in_operators, mesh_dimensions, team_records, arenas, errors_on_every_rank, dropped_tensors,
     queued_work_is_waited_for, torch_symmetric_memory, torch_memory_pool, torch_other_backend,
-    ordinary_memory, joined_again, failed_starts,
+    ordinary_memory, joined_again, failed_starts, address_in_use,
 ]  # fmt: skip
 
 
@@ -394,7 +406,8 @@ def main() -> None:
         if dist.get_rank() == 0:
             wrong = [rank for rank, there in enumerate(outcomes) if there == "wrong"]
             print(f"{part.__name__}: {f'wrong on ranks {wrong}' if wrong else outcomes[0]}", flush=True)
-    triton_dist.finalize()
+    if is_initialized():
+        triton_dist.finalize()
 
 
 if __name__ == "__main__":

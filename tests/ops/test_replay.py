@@ -20,9 +20,18 @@ TEAM = Team(0, (0, 2))
 
 
 class Graph:
-    """Notes how often it was replayed."""
+    """Notes how often it was replayed; one is captured at a time."""
 
-    replayed = 0
+    capturing = 0
+
+    def __init__(self) -> None:
+        self.replayed = 0
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        Graph.capturing += 1
+
+    def capture_end(self) -> None:
+        Graph.capturing -= 1
 
     def replay(self) -> None:
         self.replayed += 1
@@ -34,7 +43,7 @@ def world(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **options: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     heap = SimpleNamespace(free_team=lambda world, team: None)
     context = SimpleNamespace(
         device=torch.device("cuda", 0), stream=7, workspaces={}, world_size=4, rank=0, heap=heap, synchronize=lambda why: None
@@ -49,9 +58,17 @@ def test_the_second_call_is_captured_and_the_third_found(world):
     replays, queued = Replays.here("op", TEAM), []
     for _ in range(2):
         assert replays.find("key") is None
-        replays.run("key", lambda: queued.append(1))
-    assert len(queued) == 2 and replays.find("key").replayed == 1
+        replays.run("key", lambda: queued.append(Graph.capturing))
+    assert queued == [0, 1] and replays.find("key").replayed == 1
     assert replays.find("other") is None and Replays.here("op", TEAM) is replays
+
+
+def test_a_capture_that_fails_is_ended_and_not_kept(world):
+    replays = Replays.here("op", TEAM)
+    replays.run("key", lambda: None)
+    with pytest.raises(ZeroDivisionError):
+        replays.run("key", lambda: 1 // 0)
+    assert Graph.capturing == 0 and replays.find("key") is None
 
 
 def test_graphs_are_forgotten_when_a_workspace_grows(world):

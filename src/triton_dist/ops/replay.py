@@ -64,8 +64,12 @@ class Replays:
             return
         graph = torch.cuda.CUDAGraph()
         self._stream = self._stream or torch.cuda.Stream()
-        # Other threads may go on allocating meanwhile.
-        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            enqueue()
+        # Not torch.cuda.graph, which waits for the device first: work that is queued there may wait for what this host queues later on.
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(capture_error_mode="thread_local")  # other threads may go on allocating meanwhile
+            try:
+                enqueue()
+            finally:
+                graph.capture_end()
         self._graphs[key] = graph
         graph.replay()

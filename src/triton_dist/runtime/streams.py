@@ -58,6 +58,7 @@ class Event:
 class Stream:
     """A queue of device work of this rank: in order inside the stream, concurrent with other streams.
 
+    On GPUs it is one of torch's 32 of its priority, which come round: the 33rd is the first again.
     priority: as on CUDA; the simulator treats all streams alike. handle: the machine's own stream: a ``torch.cuda.Stream``, or
     its number in the simulator.
     """
@@ -115,6 +116,12 @@ def current_stream() -> Stream:
     """The stream that launches and torch operators of this rank go to now."""
     world = require_world("current_stream()")
     return Stream(_world=world, _handle=world.streams.current())
+
+
+def own_stream() -> Stream:
+    """A stream that no other call returns, so that what waits on it holds nobody else up; it lives as long as the world."""
+    world = require_world("own_stream()")
+    return Stream(_world=world, _handle=world.streams.new_own_stream())
 
 
 @contextlib.contextmanager

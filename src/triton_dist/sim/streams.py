@@ -26,6 +26,9 @@ class SimStreams:
     def new_stream(self, priority: int) -> int:
         return self._context.machine.new_stream(self._context.rank)
 
+    def new_own_stream(self) -> int:
+        return self.new_stream(0)
+
     def current(self) -> int:
         return self._context.stream
 

@@ -98,7 +98,7 @@ class FakeDriver:
         self.reservations: dict[int, int] = {}
         self.mappings: dict[int, tuple[int, _Memory]] = {}
         self.handles: dict[int, _Memory] = {}
-        self.at_hand: list[tuple[int, int]] = []
+        self.avoided: set[int] = set()
         self._next = 1
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.mmap.restype = ctypes.c_void_p
@@ -183,13 +183,9 @@ class FakeDriver:
 
     def cuMemAddressReserve(self, size: int, alignment: int, address: int, flags: int) -> tuple:
         how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
-        at_hand = next((free for free in self.at_hand if free[1] == size), None)
-        if at_hand is not None and self._mmap(at_hand[0], size, 0, how):
-            # As the driver seems to do: a range of its choice that it got back comes first, whatever address is asked for.
-            self.at_hand.remove(at_hand)
-            address = at_hand[0]
-        elif not (address and self._mmap(address, size, 0, how)):
-            # As the driver does: the address is a hint.
+        if not address or address in self.avoided or not self._mmap(address, size, 0, how):
+            # As the driver does: the address is a hint; where it once met somebody else's memory it may not try again.
+            self.avoided.add(address)
             address = ANYWHERE + next(_reserved_anywhere) * (1 << 40)
             assert self._mmap(address, size, 0, how)
         self.reservations[address] = size
@@ -199,8 +195,6 @@ class FakeDriver:
         assert self.reservations.pop(address) == size
         assert not any(address <= mapped < address + size for mapped in self.mappings), "still mapped"
         self._libc.munmap(address, size)
-        if address >= ANYWHERE:
-            self.at_hand.append((address, size))
         return (CUresult.CUDA_SUCCESS,)
 
     def _reserved(self, address: int, size: int) -> bool:

@@ -1,17 +1,17 @@
 """All-gather + GEMM: every rank gets ``concat(a_shards) @ b`` and computes while the shards of A still arrive.
 
-Fused methods: each rank pushes its rows of A to every peer, by the copy engine ("fused") or by a few programs of a kernel
-("fused_kernel"), block of rows by block of rows, and sets a signal behind each block. The GEMM, one persistent kernel, starts with
-its own rows, goes on in the order in which the others arrive, and waits once for each group of blocks. They win where the product
-takes longer than the gathering. "pipelined" has the same copies and calls cuBLAS for each shard that has arrived: for products that
-don't fill the GPU's last turn of large tiles. "split" gathers by one kernel of low latency and then calls cuBLAS: for few rows, where
-latency is all there is. "nccl" and "torch" are NCCL followed by cuBLAS, and torch's fused operator. ``choose_plan`` chooses by shape.
+Fused methods: each rank pushes its rows of A to every peer, by the copy engine ("fused") or by a few programs of a kernel ("fused_kernel"),
+block of rows by block of rows, and sets a signal behind each block. The GEMM, one persistent kernel, starts with its own rows, goes on in
+the order in which the others arrive, and waits once for each group of blocks. They win where the product takes longer than the gathering.
+"pipelined" has the same copies and calls cuBLAS for each shard that has arrived, on two streams in turn: for products that don't fill the
+GPU's last turn of large tiles. "split" gathers by one kernel of low latency and then calls cuBLAS: for few rows, where latency is all there
+is. "nccl" and "torch" are NCCL followed by cuBLAS, and torch's fused operator. ``choose_plan`` chooses by shape.
 
 Who writes, resets and waits for each signal of "pipelined" and the fused methods, once a call:
 - ``ready[s]`` of a rank is set to the number of blocks by rank ``s`` when its GEMM starts: what it gathered in the call before has been
   used. The rank's producer waits for it before it pushes to ``s``, and takes it back to 0 before its last signal to ``s``.
 - ``flags[s, b]`` of a rank is set to 1 by rank ``s`` when block ``b`` of its rows has arrived, waited for by the GEMM, and reset to 0 by
-  the last program of the GEMM ("pipelined": by the stream, once it has waited). Rank ``s`` sets it again only after it has seen this
+  the last program of the GEMM ("pipelined": by the stream that has waited). Rank ``s`` sets it again only after it has seen this
   rank's next ``ready``.
 So there is no barrier, nothing is counted on the host, and a call captured in a CUDA graph can be replayed.
 The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
@@ -19,7 +19,7 @@ The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,7 +28,7 @@ import triton.language as tl
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch, preload
-from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
+from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer, symm_zeros
 from ..collectives.all_gather import gather_launch
 from ..replay import Replays
@@ -55,6 +55,7 @@ class _Workspace:
     finished: torch.Tensor
     world_ranks: torch.Tensor
     side_stream: Stream
+    second_stream: Stream
 
     def gathered_rows(self, problem: _Problem) -> torch.Tensor:
         """(size * rows, depth), symmetric."""
@@ -220,15 +221,19 @@ def _pipelined(problem: _Problem) -> Callable[[], None]:
         library.matmul(a, problem.b, problem.out[source * rows : (source + 1) * rows], problem.scales)
 
     def enqueue() -> None:
-        main = current_stream()
-        space.side_stream.wait_event(main.record_event())
-        signal_batch([Write(space.peer_ready[receiver][team.index], 1) for receiver in sources], space.side_stream)
-        _push_by_copy_engine(problem, space, gathered)
+        main, second = current_stream(), space.second_stream
+        begun = main.record_event()
+        space.side_stream.wait_event(begun)
+        second.wait_event(begun)
+        _push_by_copy_engine(problem, space, gathered, [Write(space.peer_ready[source][team.index], 1) for source in sources])
         multiply(problem.shard, team.index)
-        for source in sources:
-            flag = space.flags[source, 0]
-            signal_batch([Wait(flag, 1), Write(flag, 0)])
-            multiply(gathered[source * rows : (source + 1) * rows], source)
+        # Two streams take turns: a product's first tiles run beside the last ones of the product before.
+        for place, source in enumerate(sources):
+            with stream(main if place % 2 else second):
+                signal_batch([Wait(space.flags[source, 0], 1)])
+                multiply(gathered[source * rows : (source + 1) * rows], source)
+                write_value(space.flags[source, 0], 0)
+        main.wait_event(second.record_event())
         main.wait_event(space.side_stream.record_event())
 
     return enqueue
@@ -280,19 +285,22 @@ def _make_workspace(problem: _Problem) -> _Workspace:
         peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
         finished=torch.zeros(1, dtype=torch.int32, device=device),
         world_ranks=world_ranks_tensor(team, device),
-        side_stream=Stream(),
+        side_stream=own_stream(),
+        second_stream=own_stream(),
     )
 
 
-def _push_by_copy_engine(problem: _Problem, space: _Workspace, gathered: torch.Tensor) -> None:
-    """To the next rank first, then the one after it, and so on: every rank sends to another one at any time."""
+def _push_by_copy_engine(problem: _Problem, space: _Workspace, gathered: torch.Tensor, announced: Sequence[Write] = ()) -> None:
+    """To the next rank first, then the one after it, and so on: every rank sends to another one at any time.
+
+    announced: what the side stream tells the peers before it waits for them.
+    """
     team, rows = problem.team, problem.rows
     begin = team.index * rows
     receivers = [(team.index + distance) % team.size for distance in range(1, team.size)]
     # One batch: each operation by itself costs the stream more than a microsecond.
-    signal_batch(
-        [step for receiver in receivers for step in (Wait(space.ready[receiver], 1), Write(space.ready[receiver], 0))], space.side_stream
-    )
+    taken = [step for receiver in receivers for step in (Wait(space.ready[receiver], 1), Write(space.ready[receiver], 0))]
+    signal_batch([*announced, *taken], space.side_stream)
     for receiver in receivers:
         target = symm_peer(gathered, team.ranks[receiver])
         for block in range(triton.cdiv(rows, problem.rows_per_signal)):

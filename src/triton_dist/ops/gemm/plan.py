@@ -54,27 +54,29 @@ class Plan:
 class Rates:
     """What one GPU does, as far as a choice depends on it. Units: microseconds, and flops and bytes a microsecond.
 
-    flops: of a library's products with operands of 2 bytes; half the bytes, twice the rate. tile_flops: of full turns of the fused
-    product. memory: of weights that are read once. library: before
-    a library's product is under way. gather, gather_start: of ``all_gather``'s kernel. link, copy_start: of the copy engine, one copy to
-    each peer after the other; the start is that of each copy with its signal. start: from the call to the first tile, and to the first
-    copy. turn: between two groups of blocks of the fused product. call: between two library calls that wait for a signal.
-    pipeline: what the stream spends on signals before the first of these, beside the start.
+    flops: of a library's products with operands of 2 bytes; half the bytes, twice the rate. tile_flops, tile: of full turns of the fused
+    product, and what each tile takes besides. memory: of weights that are read once. library: before a library's product is under way.
+    gather, gather_start: of ``all_gather``'s kernel. link, copy_start: of the copy engine, one copy to each peer after the other; the
+    start is that of each copy with its signal. start: from the call to the first tile, and to the first copy. turn: between two groups of
+    blocks of the fused product. call: between two products of a library on streams that take turns. arrival: from a signal to the
+    product that waited for it. pipeline: what the streams spend on each peer's signals before the first of these products.
     """
 
     sms: int = 132
-    flops: float = 740e6
-    tile_flops: float = 775e6
+    flops: float = 761e6
+    tile_flops: float = 773e6
+    tile: float = 1.5
     memory: float = 2.7e6
-    library: float = 4.0
-    gather: float = 0.29e6
-    gather_start: float = 9.0
-    link: float = 0.345e6
-    copy_start: float = 6.0
-    start: float = 8.0
-    turn: float = 3.0
-    call: float = 5.0
-    pipeline: float = 16.0
+    library: float = 4.1
+    gather: float = 0.304e6
+    gather_start: float = 7.0
+    link: float = 0.324e6
+    copy_start: float = 6.4
+    start: float = 5.2
+    turn: float = 2.1
+    call: float = 1.1
+    arrival: float = 17.7
+    pipeline: float = 6.1
 
 
 H100 = Rates()
@@ -121,7 +123,7 @@ def choose_tiles(size: int, rows: int, columns: int, depth: int, itemsize: int, 
 
 def fused_time(tiles: Tiles, size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> float:
     """Microseconds of the fused method, one block a shard: each program takes its tiles in turn, those of a group once it has arrived."""
-    tile_time = 2 * tiles.m * tiles.n * depth / (rates.tile_flops * 2 / itemsize / rates.sms)
+    tile_time = rates.tile + 2 * tiles.m * tiles.n * depth / (rates.tile_flops * 2 / itemsize / rates.sms)
     tiles_per_shard = triton.cdiv(rows, tiles.m) * triton.cdiv(columns, tiles.n)
     total = size * tiles_per_shard
     arrivals = [0.0, *_arrivals(size, rows, depth, itemsize, rates)]
@@ -155,9 +157,9 @@ def tail_share(left: int, programs: int, width: int) -> float:
 def pipelined_time(size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> float:
     """Microseconds of copies with a product by cuBLAS for each shard that has arrived."""
     product = library_time(rows, columns, depth, itemsize, rates)
-    finished = rates.start + rates.pipeline + product
+    finished = rates.start + rates.pipeline * (size - 1) + product
     for arrival in _arrivals(size, rows, depth, itemsize, rates):
-        finished = max(finished, arrival) + rates.call + product
+        finished = (finished + rates.call if finished >= arrival else arrival + rates.arrival) + product
     return finished
 
 

@@ -81,35 +81,24 @@ def import_descriptor(descriptor: int) -> Any:
     return call("cuMemImportFromShareableHandle", descriptor, kind)
 
 
-_given_back = 0
-"""Ranges of the driver's choice that this process had at one time, when it could not have the one it asked for."""
-
-
 def reserve(address: int, size: int) -> None:
     """Reserve exactly this range of addresses. Raises AddressInUseError.
 
-    The driver takes the address as a hint only, and below half a gigabyte it ignores it: reserve whole slots.
+    The driver takes the address as a hint only, and below half a gigabyte it ignores it: reserve whole slots. A range in which the driver
+    once met memory of somebody else it may never give out again in that process, though the memory be gone.
     """
-    global _given_back
     reason = ""
-    elsewhere: list[int] = []
     try:
-        # A range that an earlier failure gave back may be handed out first, though the one asked for is free: hold on to those, ask again.
-        for _ in range(1 + _given_back):
-            got = int(call("cuMemAddressReserve", size, 0, address, 0))
-            if got == address:
-                return
-            elsewhere.append(got)
+        got = int(call("cuMemAddressReserve", size, 0, address, 0))
+        if got == address:
+            return
+        call("cuMemAddressFree", got, size)
     except CudaDriverError as error:
         reason = f" ({error})"
-    finally:
-        for other in elsewhere:
-            call("cuMemAddressFree", other, size)
-        _given_back = max(_given_back, len(elsewhere))
     raise AddressInUseError(
         f"the symmetric heap needs addresses {address:#x} to {address + size:#x}, but {who_holds(address, address + size)} is there"
-        f"{reason}; "
-        "initialize triton_dist before other libraries reserve address space, or in a fresh process"
+        f"{reason}; initialize triton_dist before other libraries reserve address space, and in a fresh process: this one may not be given "
+        "them again"
     )
 
 

@@ -24,9 +24,20 @@ class CudaStreams:
 
     def __init__(self, world: CudaWorld) -> None:
         self._world = world
+        self._own: list[int] = []
 
     def new_stream(self, priority: int) -> torch.cuda.Stream:
         return torch.cuda.Stream(self._world.device, priority=priority)
+
+    def new_own_stream(self) -> torch.cuda.Stream:
+        non_blocking = 1
+        self._own.append(int(driver.call("cuStreamCreate", non_blocking)))
+        return torch.cuda.ExternalStream(self._own[-1], self._world.device)
+
+    def close(self) -> None:
+        """Give back what ``new_own_stream`` made; the device is idle."""
+        while self._own:
+            driver.call("cuStreamDestroy", self._own.pop())
 
     def current(self) -> torch.cuda.Stream:
         return torch.cuda.current_stream(self._world.device)

@@ -60,6 +60,8 @@ class CudaWorld:
         torch.cuda.set_device(self.device)
         torch.cuda.init()
         torch.zeros(1, device=self.device)
+        # torch makes all its streams with the first one, and that waits for the device: not while a stream waits for a word.
+        torch.cuda.Stream(self.device)
         if not dist.is_initialized():
             _check_launcher()
             # No device_id: NCCL starts when it is first used, so that ranks that only use this package may share a GPU.
@@ -223,6 +225,7 @@ class CudaWorld:
             failure = self._watchdog.failure
             self._watchdog = None
         self.workspaces.clear()
+        self.streams.close()
         if meets:
             self.together("leaving", self.heap.close)
         else:

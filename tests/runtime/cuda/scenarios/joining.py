@@ -76,7 +76,7 @@ def failing_starts_are_undone(fake: FakeDriver) -> None:
 
 
 def taken_addresses_are_named(fake: FakeDriver) -> None:
-    """Something else of this process lies in the slot of a rank; who it is is said."""
+    """Something else of this process lies in the slot of a rank; who it is is said. The driver may not give the slot again."""
     rank = dist.get_rank()
     held = heap_base(1) + (1 << 30)
     if rank == 0:
@@ -85,8 +85,9 @@ def taken_addresses_are_named(fake: FakeDriver) -> None:
         FakeWorld()
     if rank == 0:
         fake._libc.munmap(held, mmap.PAGESIZE)
+    with pytest.raises(errors.AddressInUseError, match=rf"rank 0: .*needs addresses {heap_base(1):#x} .*in a fresh process"):
+        FakeWorld()
     assert fake.in_use == (0, 0, 0)
-    FakeWorld()
 
 
 def heap_sizes_are_checked(fake: FakeDriver) -> None:
