@@ -99,7 +99,8 @@ def programs_table() -> str:
         for ranks in program.ranks:
             result = results.get(key(program, ranks), {"outcome": "not run", "seconds": ""})
             name = " ".join((program.path, *program.arguments))
-            lines.append(f"| {name} | {ranks} | {result['outcome']} | {result['seconds']} | {program.note} |")
+            on = f"{ranks} on {program.nodes} nodes" if program.nodes > 1 else ranks
+            lines.append(f"| {name} | {on} | {result['outcome']} | {result['seconds']} | {program.note} |")
     return "\n".join(lines) + f"\n\nSource: {SOURCE}\n"
 
 

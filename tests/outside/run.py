@@ -38,7 +38,7 @@ def main() -> int:
             for ranks in program.ranks:
                 result = run(options.checkout, program, ranks, options.bound)
                 found[key(program, ranks)] = result
-                print(f"{program.path} {' '.join(program.arguments)} on {ranks}: {result['outcome']}, {result['seconds']} s", flush=True)
+                print(f"{key(program, ranks)}: {result['outcome']}, {result['seconds']} s", flush=True)
                 if options.update:
                     before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
                     RESULTS.write_text(json.dumps(dict(sorted({**before, **found}.items())), indent=1) + "\n")
@@ -47,15 +47,16 @@ def main() -> int:
 
 def key(program: Program, ranks: int) -> str:
     """What names a run in results.json."""
-    return " ".join((program.path, *program.arguments, f"on {ranks}"))
+    nodes = (f"{program.nodes} nodes",) if program.nodes > 1 else ()
+    return " ".join((program.path, *program.arguments, f"on {ranks}", *nodes))
 
 
 def run(checkout: Path, program: Program, ranks: int, bound: float) -> dict[str, Any]:
     """Run one program and say what came of it."""
-    command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", str(ranks), *program.options]
+    command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", str(ranks), "--nodes", str(program.nodes)]
     begin = time.monotonic()
     process = subprocess.Popen(
-        [*command, str(checkout / program.path), *program.arguments],
+        [*command, *program.options, str(checkout / program.path), *program.arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -14,7 +14,7 @@ _BLOCK = 4096
 @triton.jit
 def _sum_kernel(parts, out, count, num_splits, BLOCK: tl.constexpr):
     for tile in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):
-        offsets = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        offsets = tl.cast(tile, tl.int64) * BLOCK + tl.arange(0, BLOCK)
         mask = offsets < count
         total = tl.zeros((BLOCK,), tl.float32)
         for split in range(num_splits):
