@@ -13,8 +13,8 @@ class Section:
     """Names of one module.
 
     simulator, gpus, nvshmem, gfx942: YES, NO or SAME: on simulated ranks, on GPUs of one host over our heap, through NVSHMEM itself, and
-    compiled for gfx942. tests: files, or folders, of which one has to use each name. gpu_tests: programs that run on GPUs.
-    members: names of a class, written ``Class.name``. planned: what the page says of names that are not there yet.
+    compiled for gfx942. tests: files, of which one has to use each name; members of a class are written ``Class.name``.
+    planned: what the page says of names that are not there yet.
     """
 
     title: str
@@ -33,7 +33,21 @@ class Section:
         return self.names.split()
 
 
-_DEVICE_TESTS = ("tests/primitives", "tests/sim")
+_DEVICE_TESTS = (
+    "tests/sim/test_primitives.py",
+    "tests/sim/test_threads.py",
+    "tests/sim/test_regions.py",
+    "tests/sim/test_vectors.py",
+    "tests/primitives/test_usage.py",
+    "tests/primitives/test_instructions.py",
+)
+_SHMEM_TESTS = (
+    "tests/sim/test_shmem.py",
+    "tests/primitives/test_shmem_compiles.py",
+    "tests/sim/test_primitives.py",
+    "tests/compatibility/test_names.py",
+)
+_HOST_TESTS = ("tests/test_utils.py", "tests/test_script_helpers.py", "tests/compatibility/test_names.py")
 _SOON = "not there yet"
 _HOST = {"nvshmem": SAME, "gfx942": SAME}
 
@@ -65,33 +79,33 @@ SECTIONS = (
         "SHMEM: who and where",
         "triton_dist.language.extra.libshmem_device",
         "my_pe n_pes team_my_pe team_n_pes remote_ptr remote_mc_ptr",
-        _DEVICE_TESTS,
+        _SHMEM_TESTS,
     ),
     Section(
         "SHMEM: order and barriers",
         "triton_dist.language.extra.libshmem_device",
         "barrier_all barrier_all_block barrier_all_warp barrier sync_all quiet fence",
-        _DEVICE_TESTS,
+        _SHMEM_TESTS,
     ),
     Section(
         "SHMEM: gets and puts",
         "triton_dist.language.extra.libshmem_device",
         "getmem getmem_warp getmem_block getmem_nbi getmem_nbi_warp getmem_nbi_block putmem putmem_warp putmem_block putmem_nbi "
         "putmem_nbi_warp putmem_nbi_block",
-        _DEVICE_TESTS,
+        _SHMEM_TESTS,
     ),
     Section(
         "SHMEM: signals and collectives",
         "triton_dist.language.extra.libshmem_device",
         "putmem_signal_block putmem_signal_nbi_block signal_op signal_wait_until broadcastmem_block fcollectmem_block",
-        _DEVICE_TESTS,
+        _SHMEM_TESTS,
     ),
     Section(
         "SHMEM: constants",
         "triton_dist.language.extra.libshmem_device",
         "NVSHMEM_CMP_EQ NVSHMEM_CMP_NE NVSHMEM_CMP_GT NVSHMEM_CMP_LE NVSHMEM_CMP_LT NVSHMEM_CMP_GE NVSHMEM_SIGNAL_SET NVSHMEM_SIGNAL_ADD "
         "NVSHMEM_TEAM_WORLD NVSHMEMX_TEAM_NODE",
-        (*_DEVICE_TESTS, "tests/compatibility"),
+        _SHMEM_TESTS,
         nvshmem=YES,
     ),
     Section(
@@ -99,7 +113,7 @@ SECTIONS = (
         "triton_dist.utils",
         "initialize_distributed init_nvshmem_by_torch_process_group init_rocshmem_by_torch_process_group finalize_distributed "
         "is_shmem_initialized",
-        ("tests/test_utils.py", "tests/compatibility", "tests/tools/run"),
+        _HOST_TESTS,
         **_HOST,
     ),
     Section(
@@ -107,7 +121,7 @@ SECTIONS = (
         "triton_dist.utils",
         "nvshmem_create_tensor nvshmem_create_tensors nvshmem_free_tensor_sync nvshmem_barrier_all_on_stream "
         "rocshmem_barrier_all_on_stream",
-        ("tests/test_utils.py", "tests/compatibility", "tests/tools/run"),
+        _HOST_TESTS,
         **_HOST,
     ),
     Section(
@@ -122,7 +136,7 @@ SECTIONS = (
         "Printing, random numbers, environment",
         "triton_dist.utils",
         "dist_print rand_tensor init_seed get_bool_env get_int_env NVSHMEM_SIGNAL_DTYPE",
-        ("tests/test_utils.py", "tests/tools/run"),
+        _HOST_TESTS,
         **_HOST,
     ),
     Section(

@@ -11,7 +11,6 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from tests.outside.programs import PROGRAMS, SOURCE
@@ -29,22 +28,12 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _files(places: Iterable[str]) -> list[Path]:
-    found = []
-    for place in places:
-        path = ROOT / place
-        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return [path for path in found if path.parent != Path(__file__).parent or path.name.startswith("test_")]
-
-
 def test_of(section: Section, name: str) -> Path | None:
-    """The test file that uses a name most often; None if there is none."""
+    """The first of the section's test files that uses a name; None if there is none."""
     word = re.compile(rf"(?<![\w]){re.escape(name.rpartition('.')[2])}\b")
     if name.startswith("vector.__"):
         word = re.compile(r"\bmake_vector\b|\bzeros_vector\b")
-    counts = [(len(word.findall(_text(path))), path) for path in _files(section.tests)]
-    best = max(counts, key=lambda entry: entry[0], default=(0, None))
-    return best[1] if best[0] else None
+    return next((path for path in map(ROOT.joinpath, section.tests) if path.exists() and word.search(_text(path))), None)
 
 
 def exists(section: Section, name: str) -> bool:
@@ -63,7 +52,7 @@ def _in_gpu_programs(section: Section, name: str) -> bool:
     owners = "dl|libshmem_device|language_extra|shmem|utils"
     imported = rf"from {re.escape(section.module)} import (?:\([^)]*|[^\n]*)\b{re.escape(name)}\b"
     word = re.compile(rf"\b(?:{owners})\.{re.escape(name)}\b|{imported}")
-    return any(word.search(_text(path)) for path in _files(("tests/gpu",)))
+    return any(word.search(_text(path)) for path in (ROOT / "tests" / "gpu").glob("*.py"))
 
 
 def names_table() -> str:

@@ -10,8 +10,9 @@ _TESTS = "python/triton_dist/test"
 
 @dataclass(frozen=True)
 class Program:
-    """path: in the repository. arguments: its own. ranks: for ``triton-dist run``, one run each, on so many ``nodes``. options: more of those of the command.
+    """path: in the repository. ranks: for ``triton-dist run``, one run each, on so many ``nodes``.
 
+    arguments: the program's own. options: more of those of the command.
     fault: the error that its known fault has to be reported as. note: what the table says beside the outcome.
     """
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 import triton_dist
 from triton_dist import utils
@@ -156,6 +157,23 @@ def test_fills_and_copies_by_address_are_checked():
     assert on_cuda(lambda: fn(8)) == [[0x01010101] + [-1] * 7]
     with pytest.raises(OutOfBoundsError, match="memset of"):
         on_cuda(lambda: fn(9))
+
+
+@triton.jit
+def double_kernel(x):
+    tl.store(x, 2 * tl.load(x))
+
+
+def test_a_kernel_takes_tensors_of_the_gpu_and_pinned_ones():
+    def fn():
+        for tensor in (torch.ones(1, device="cuda"), torch.ones(1).pin_memory(), torch.ones(1).cuda()):
+            double_kernel[(1,)](tensor)
+            torch.cuda.synchronize()
+            assert tensor.item() == 2
+        double_kernel[(1,)](torch.ones(1))
+
+    with pytest.raises(InvalidArgumentError, match=r"argument 'x' is in the host's memory"):
+        on_cuda(fn)
 
 
 def test_streams_by_torchs_names():

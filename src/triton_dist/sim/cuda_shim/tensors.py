@@ -16,20 +16,19 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from ...errors import UnsupportedOperationError
 from ..context import RankContext
+from ..launch import HOST_MARK, PINNED_MARK
 
-_MARK = "_triton_dist_on_host"
-_PINNED = "_triton_dist_pinned"
 _CPU = torch.device("cpu")
 
 
 def on_host(tensor: torch.Tensor) -> bool:
     """Whether a script sees ``tensor`` on the CPU."""
-    return getattr(tensor, _MARK, False)
+    return getattr(tensor, HOST_MARK, False)
 
 
 def mark_host(tensor: torch.Tensor) -> torch.Tensor:
     """``tensor``, seen on the CPU from now on."""
-    setattr(tensor, _MARK, True)
+    setattr(tensor, HOST_MARK, True)
     return tensor
 
 
@@ -96,7 +95,7 @@ class DeviceMode(TorchFunctionMode):
             known = {id(tensor) for tensor in inputs}
             for tensor in _tensors((result,)):
                 if id(tensor) not in known:
-                    setattr(tensor, _MARK, True)
+                    setattr(tensor, HOST_MARK, True)
 
 
 def _with_default_device(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +125,7 @@ def _asked_by_this_package() -> bool:
 def _on_device(tensor: torch.Tensor) -> torch.Tensor:
     """``tensor``, new and not seen by the script yet, as one on the GPU."""
     if on_host(tensor):
-        delattr(tensor, _MARK)
+        delattr(tensor, HOST_MARK)
     return tensor
 
 
@@ -158,7 +157,7 @@ def _cpu(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> to
     if on_host(args[0]):
         return args[0]
     copied = torch.Tensor.cpu(args[0])
-    setattr(copied, _MARK, True)
+    setattr(copied, HOST_MARK, True)
     return copied
 
 
@@ -188,25 +187,25 @@ def _to(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> tor
 def _like(tensor: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     """``result``, made from ``tensor`` where it lies."""
     if result is not tensor and on_host(tensor):
-        setattr(result, _MARK, True)
+        setattr(result, HOST_MARK, True)
     return result
 
 
 def _pin_memory(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
     pinned = args[0].clone()
-    setattr(pinned, _MARK, True)
-    setattr(pinned, _PINNED, True)
+    setattr(pinned, HOST_MARK, True)
+    setattr(pinned, PINNED_MARK, True)
     return pinned
 
 
 def _is_pinned(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-    return getattr(args[0], _PINNED, False)
+    return getattr(args[0], PINNED_MARK, False)
 
 
 def _set_data(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     func(*args)
     if on_host(args[1]):
-        setattr(args[0], _MARK, True)
+        setattr(args[0], HOST_MARK, True)
     else:
         _on_device(args[0])
 

@@ -35,11 +35,14 @@ def step():
     nvshmem_barrier_all_on_stream(torch.cuda.current_stream())
 
 
-step()
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(stream):
+    step()  # memory of a barrier belongs to its stream, so it is made before the capture
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
 assert not torch.cuda.is_current_stream_capturing()
-with torch.cuda.graph(graph):
+with torch.cuda.graph(graph, stream=stream):
     assert torch.cuda.is_current_stream_capturing()
     step()
 out.zero_()

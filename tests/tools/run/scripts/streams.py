@@ -54,6 +54,7 @@ with torch.cuda.stream(consumer):
     total = buffers[rank].sum(1)
 consumer.synchronize()
 assert total.tolist() == [1000.0 * peer for peer in range(world_size)], total
+end.synchronize()
 assert end.query() and begin.elapsed_time(end) > 0
 assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
