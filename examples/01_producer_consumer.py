@@ -1,10 +1,13 @@
 """A producer on each rank fills tiles of a neighbour's buffer, a consumer computes on each tile as soon as its signal is there.
 
 This is the smallest whole program with the primitives: ``symm_at`` to reach a peer's memory, ``notify`` to say that a tile is ready,
-``wait`` and ``consume_token`` to use it. Run it with ``python examples/01_producer_consumer.py``.
+``wait`` and ``consume_token`` to use it. Run it on simulated ranks with ``python examples/01_producer_consumer.py``, or with one process
+a rank, on GPUs or without any, by ``torchrun --nproc-per-node 4 examples/01_producer_consumer.py``.
 """
 
 from __future__ import annotations
+
+import os
 
 import torch
 import triton.language as tl
@@ -73,7 +76,19 @@ def expected(rank: int, world_size: int) -> torch.Tensor:
     return 2 * ((rank - 1) % world_size * 100 + tiles)
 
 
+def run_as_rank() -> None:
+    """What torchrun starts: this process is one of the ranks."""
+    triton_dist.initialize()
+    rank, world_size = triton_dist.rank(), triton_dist.world_size()
+    assert torch.equal(run().cpu(), expected(rank, world_size)), f"rank {rank} is wrong"
+    print(f"rank {rank} of {world_size}: every tile arrived and was consumed")
+    triton_dist.finalize()
+
+
 def main() -> None:
+    if "RANK" in os.environ:
+        run_as_rank()
+        return
     for rank, out in enumerate(triton_dist.simulate(run, world_size=4)):
         assert torch.equal(out, expected(rank, 4)), f"rank {rank} is wrong"
     print("4 ranks: every tile arrived and was consumed")

@@ -1,6 +1,7 @@
 """All-gather + GEMM: every rank multiplies the rows of all ranks by its own columns, while the rows still arrive.
 
-Run it on simulated ranks with ``python examples/02_ag_gemm.py``, on GPUs with ``torchrun --nproc-per-node 4 examples/02_ag_gemm.py``.
+Run it on simulated ranks with ``python examples/02_ag_gemm.py``, or with one process a rank, on GPUs or without any, by
+``torchrun --nproc-per-node 4 examples/02_ag_gemm.py``.
 """
 
 from __future__ import annotations

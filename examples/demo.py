@@ -1,12 +1,14 @@
 """The demo: all-gather + GEMM on four simulated ranks with its time line, then a program that hangs and why.
 
-``make demo`` sets up an environment and runs it; the picture is written to ``out/ag_gemm_timeline.png``.
+``make demo`` sets up an environment and runs it; the picture is written to ``out/ag_gemm_timeline.png``. Under torchrun, with no GPU, each
+process is a rank, and all of them report the hang alike (``torchrun --nproc-per-node 4 examples/demo.py``).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -25,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 tutorial = importlib.import_module("01_producer_consumer")
 
 WORLD_SIZE = 4
+"""Simulated ranks; under torchrun there are as many as it starts."""
+
 # The shapes of Llama-3 70B's MLP at M = 8192, divided by 16, and a GPU with as many fewer SMs.
 M, N, K = 8192 // 16, 14336 // 16, 8192 // 16
 SMALL_GPU = GPU("h100 / 16", capability=90, sm_count=8, max_shared_memory=232_448)
@@ -32,13 +36,14 @@ SMALL_GPU = GPU("h100 / 16", capability=90, sm_count=8, max_shared_memory=232_44
 
 def rank_function() -> tuple[float, int]:
     """One rank: (largest error against torch in float64, relative to the largest value; bytes received)."""
-    rank, rows = triton_dist.rank(), M // WORLD_SIZE
-    a = torch.randn(M, K, generator=torch.Generator().manual_seed(0)).bfloat16()
+    rank, world_size = triton_dist.rank(), triton_dist.world_size()
+    rows = M // world_size
+    a = torch.randn(world_size * rows, K, generator=torch.Generator().manual_seed(0)).bfloat16()
     b = torch.randn(K, N, generator=torch.Generator().manual_seed(1 + rank)).bfloat16()
     out = ag_gemm(a[rank * rows : (rank + 1) * rows], b)
     reference = a.double() @ b.double()
     error = ((out.double() - reference).abs().max() / reference.abs().max()).item()
-    return error, (WORLD_SIZE - 1) * rows * K * a.element_size()
+    return error, (world_size - 1) * rows * K * a.element_size()
 
 
 def show_ag_gemm(console: Console, picture: Path) -> None:
@@ -81,7 +86,36 @@ def show_deadlock(console: Console) -> None:
     console.print(f"{WORLD_SIZE} ranks: every tile arrived and was consumed")
 
 
+def run_as_rank(console: Console) -> None:
+    """What torchrun starts: the product, then the hang, which every rank is told of. Rank 0 prints."""
+    triton_dist.initialize()
+    if triton_dist.device().type == "cuda":
+        raise SystemExit("the demo's hang would hang on GPUs; hide them (CUDA_VISIBLE_DEVICES=), or run it without torchrun")
+    rank = triton_dist.rank()
+    began = time.perf_counter()
+    error, received = rank_function()
+    if error > 1e-2:
+        raise SystemExit("the result differs from torch")
+    if rank == 0:
+        console.rule(f"all-gather + GEMM on {triton_dist.world_size()} CPU processes")
+        console.print(
+            f"rank 0: max error / max value {error:.1e}, received {received / 1024:.0f} KiB, in {time.perf_counter() - began:.1f} s"
+        )
+        console.rule("a producer and a consumer as they are often printed")
+    try:
+        tutorial.run(tutorial.printed_producer_kernel, tutorial.printed_consumer_kernel)
+    except triton_dist.errors.DeadlockError as hang:
+        if rank == 0:
+            print(f"DeadlockError: {hang}")
+    else:
+        raise SystemExit("the printed form did not hang")
+    triton_dist.finalize()
+
+
 def main() -> None:
+    if "RANK" in os.environ:
+        run_as_rank(Console())
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--picture", type=Path, default=Path("out/ag_gemm_timeline.png"), help="where to write the time line")
     arguments = parser.parse_args()

@@ -109,3 +109,7 @@ class CollectiveMismatchError(TritonDistError, RuntimeError):
 
 class PrimitiveArgumentError(TritonDistError, TypeError):
     """A device primitive was called with a scope, semantic, dtype or rank it does not take (raised while compiling)."""
+
+
+class KernelSourceError(TritonDistError, SyntaxError):
+    """A kernel's text has a simt region or a subscript that has no meaning (raised when the kernel is compiled)."""

@@ -1,22 +1,106 @@
-"""The kernel decorator ``triton_dist.jit``."""
+"""The kernel decorator ``triton_dist.jit``, and what it adds to Triton's jit functions."""
 
 from __future__ import annotations
 
+import ast
+import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
 import triton
+from triton import knobs
 from triton.runtime.jit import JITFunction
+
+from triton_dist.errors import PrimitiveArgumentError
+from triton_dist.primitives import shared_ledger
+from triton_dist.primitives.warp_specialization import IN_PARTITIONS, partitions_with_region
 
 
 def jit(fn: Callable | None = None, **options: Any) -> Any:
     """Compile a function as a Triton kernel or device function that may use the primitives of ``triton_dist.language``.
 
     Takes every option of ``triton.jit`` (``do_not_specialize``, ``noinline``, ``repr``, ...), with or without parentheses, and stands
-    where ``triton.jit`` may stand, under ``triton.autotune`` and ``triton.heuristics`` too. The result is Triton's own JITFunction.
+    where ``triton.jit`` may stand, under ``triton.autotune`` and ``triton.heuristics`` too. The result is a JITFunction of Triton's whose
+    ``src`` is the user's text; simt regions and assigned subscripts, which Triton can't parse, are rewritten when it is parsed.
     """
 
     def decorate(function: Callable) -> JITFunction:
-        return triton.jit(function, **options)
+        if knobs.runtime.interpret:
+            return triton.jit(function, **options)
+        return DistributedFunction(function, **options)
 
     return decorate(fn) if fn is not None else decorate
+
+
+class DistributedFunction(JITFunction):
+    """A jit function whose syntax tree is rewritten; its cache key covers the rewriting."""
+
+    def parse(self) -> ast.Module:
+        """The syntax tree that Triton compiles and hashes. Raises KernelSourceError."""
+        return rewritten(self, super().parse())
+
+    @property
+    def cache_key(self) -> str:
+        """Triton's key of the text and of what it calls and, where that is rewritten, of the lowerings of regions, too."""
+        return key_of_rewritten(self, super().cache_key)
+
+    __hash__ = JITFunction.__hash__
+
+    enlarges_shared_memory = True
+    """Launches ask for the shared memory that simt regions need beside Triton's."""
+
+    def _do_compile(self, key, signature, device, *arguments, **keywords):
+        kernel = super()._do_compile(key, signature, device, *arguments, **keywords)
+        if hasattr(kernel, "asm"):
+            prepare_kernel(kernel, self.device_caches[device][3])
+        return kernel
+
+
+def prepare_kernel(kernel: Any, backend: Any) -> None:
+    """What a compiled kernel with simt regions needs before it is loaded; for any other nothing.
+
+    kernel: what Triton's ``compile`` returned. backend: Triton's backend. Raises PrimitiveArgumentError for a region whose function was
+    called in a loop with ``warp_specialize=True``.
+    """
+    shared_ledger.enlarge(kernel, backend)
+    ttgir = kernel.asm.get("ttgir")
+    if isinstance(ttgir, str) and len(partitions_with_region(ttgir)) > 1:
+        raise PrimitiveArgumentError(f"{kernel.metadata.name}: {IN_PARTITIONS}")
+
+
+def rewritten(function: Any, tree: ast.Module) -> ast.Module:
+    """The rewritten tree of a jit function (any of Triton's); the same tree where there is nothing to rewrite."""
+    from triton_dist.primitives import source_rewrite
+
+    if not source_rewrite.needs_rewrite(tree):
+        return tree
+    code = function.fn.__code__
+    return source_rewrite.rewrite(tree, function.get_capture_scope(), code.co_filename, _line_of_def(function))
+
+
+def key_of_rewritten(function: Any, key: str) -> str:
+    """The cache key of a jit function whose tree is rewritten, from the one that Triton computed."""
+    if not _text_needs_rewrite(function.src):
+        return key
+    return hashlib.sha256((key + _stamp()).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=1024)
+def _text_needs_rewrite(text: str) -> bool:
+    from triton_dist.primitives import source_rewrite
+
+    return source_rewrite.needs_rewrite(ast.parse(text))
+
+
+@functools.cache
+def _stamp() -> str:
+    from triton_dist.primitives.stamp import compute_stamp
+
+    return compute_stamp()
+
+
+def _line_of_def(function: Any) -> int:
+    """Line of the file in which ``def`` stands, below the decorators: line 1 of the tree."""
+    lines = (number for number, line in enumerate(function.raw_src) if line.strip().startswith("def "))
+    return function.starting_line_number + next(lines, 0)

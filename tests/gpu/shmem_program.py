@@ -182,6 +182,16 @@ def team_barriers() -> bool:
     )
 
 
+def teams_in_turn() -> bool:
+    """A number that one team leaves is the next one's."""
+    size = triton_dist.world_size()
+    if size < 2:
+        return True
+    if size == 2:
+        return bodies.teams_in_turn([list(range(size - 1, -1, -1))] * 2)[1::2] == [0, 0]
+    return not any(bodies.teams_in_turn([[0, 1], [1, 2], [size - 1, 2, 0]])[1::2])
+
+
 def teams() -> bool:
     rank, size = triton_dist.rank(), triton_dist.world_size()
     ranks = list(range(size))[::-1]
@@ -209,7 +219,7 @@ def pointers() -> bool:
 
 
 PARTS: list[Callable[[], bool]] = [
-    pointers, teams, scalars, each_thread, copies, ping_pong, conditions, signals, barriers, team_barriers, collectives,
+    pointers, teams, scalars, each_thread, copies, ping_pong, conditions, signals, barriers, team_barriers, teams_in_turn, collectives,
     replayed_graph, stress, rates,
 ]  # fmt: skip
 

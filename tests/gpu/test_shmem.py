@@ -14,7 +14,7 @@ GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "shmem_program.py"
 PARTS = (
     "pointers", "teams", "scalars", "each_thread", "copies", "ping_pong", "conditions", "signals", "barriers", "team_barriers",
-    "collectives", "replayed_graph", "stress", "rates",
+    "teams_in_turn", "collectives", "replayed_graph", "stress", "rates",
 )  # fmt: skip
 SLOW_WHEN_SHARED = ("copies", "replayed_graph", "stress", "rates")
 """Ranks that share a GPU take turns of many milliseconds."""

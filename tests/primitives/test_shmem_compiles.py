@@ -154,6 +154,12 @@ def test_copies_move_128_bits_at_once_four_times_a_round(compiled, arch, level):
     assert {"ld.global.b8", "ld.global.b16", "ld.global.b32", "ld.global.b64"} <= {text.split()[0] for text in done}
     assert any("bar.sync" in text for text in done) == (level == "block")
     assert any("bar.warp.sync" in text for text in done) == (level == "warp")
+    if level == "warp":
+        lines = compiled(put_kernel, arch, {**TYPES}, {"LEVEL": level})["ptx"].splitlines()
+        synced = next(number for number, line in enumerate(lines) if "bar.warp.sync" in line)
+        asked = next(number for number, line in enumerate(lines) if "activemask" in line)
+        between = [line for line in lines[synced:asked] if re.match(r"\s*(\$L__BB|@|bra)", line)]
+        assert synced < asked and not between, "the warp is together where it counts its threads"
 
 
 @triton.jit

@@ -6,8 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from triton.runtime.jit import JITFunction
 
 import triton_dist.language as dl
+from triton_dist.language.extra import language_extra
+from triton_dist.primitives import shmem_functions, shmem_team_functions
 from triton_dist.primitives.lowering import TARGETS
 from triton_dist.primitives.table import PRIMITIVES, SHMEM_PRIMITIVES, Caller, Result
 
@@ -25,6 +28,13 @@ def documented() -> dict[str, str]:
     return callers
 
 
+ROWS_OF_EXTRA = {"shfl", "ballot", "syncwarp", *(f"atomic_{name}" for name in ("exch", "min", "max", "and", "or", "xor"))}
+"""Rows of which only ``language_extra`` has functions."""
+
+OF_REGIONS = ("simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector")
+"""Names of regions and vectors, which are made of other rows or of none."""
+
+
 def row_of(function: str) -> str:
     """The table's row behind a function of ``triton_dist.language``."""
     if function.startswith(("wait_", "fence_")):
@@ -34,11 +44,30 @@ def row_of(function: str) -> str:
 
 def test_the_page_names_every_function():
     names = {"wait_eq" if name.startswith("wait_") else name for name in dl.__all__}
-    assert names - set(documented()) == set()
-    assert {row_of(name) for name in dl.__all__} == set(PRIMITIVES) - set(SHMEM_PRIMITIVES)
+    assert names - set(documented()) - set(OF_REGIONS) == set()
+    public = {name for name, row in PRIMITIVES.items() if not row.internal} - set(SHMEM_PRIMITIVES)
+    assert {row_of(name) for name in dl.__all__ if name not in OF_REGIONS} | ROWS_OF_EXTRA == public
 
 
-@pytest.mark.parametrize("name", dl.__all__)
+def test_the_page_names_every_function_of_language_extra():
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in language_extra.__all__ if not re.search(rf"`{name}\b", text) and name not in dl.__all__] == []
+    assert [name for name in OF_REGIONS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_page_names_every_shmem_function():
+    """By itself, or by the name without its suffix."""
+    text = PAGE.read_text(encoding="utf-8")
+    stems = {re.sub(r"_(thread|warp|block)$", "", name) for name in shmem_functions_defined()}
+    assert {stem for stem in stems if not re.search(rf"`{stem}\b", text)} == set()
+
+
+def shmem_functions_defined() -> list[str]:
+    modules = (shmem_functions, shmem_team_functions)
+    return [name for module in modules for name, value in vars(module).items() if isinstance(value, JITFunction)]
+
+
+@pytest.mark.parametrize("name", [name for name in dl.__all__ if name not in OF_REGIONS])
 def test_the_page_and_the_table_agree_on_who_calls(name):
     if name.startswith("wait_"):
         name = "wait_eq"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 
@@ -30,8 +31,12 @@ class Gpus:
     """A world of triton_dist on GPUs that stays from job to job."""
 
     def enter(self) -> None:
+        import torch
+
         import triton_dist
 
+        if not torch.cuda.is_available():  # or the ranks would be CPU processes
+            raise triton_dist.errors.NotInitializedError("there is no GPU here")
         triton_dist.initialize(heap_size=int(os.environ.get("TRITON_DIST_HEAP_SIZE", str(1 << 30))))
 
     def settle(self) -> None:
@@ -39,6 +44,32 @@ class Gpus:
 
         gc.collect()
         torch.cuda.synchronize()
+
+    def leave(self) -> None:
+        import triton_dist
+
+        triton_dist.finalize()
+
+
+class CpuRanks:
+    """A world of triton_dist of CPU processes, that stays from job to job; a job that ends in an error leaves it for a new one."""
+
+    def enter(self) -> None:
+        import triton_dist
+
+        triton_dist.initialize(heap_size=64 << 20)
+
+    def settle(self) -> None:
+        import triton_dist
+        from triton_dist.errors import TritonDistError
+
+        gc.collect()
+        try:
+            triton_dist.synchronize()
+        except Exception:
+            with contextlib.suppress(TritonDistError, RuntimeError):
+                triton_dist.finalize()
+            self.enter()
 
     def leave(self) -> None:
         import triton_dist

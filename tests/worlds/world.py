@@ -78,6 +78,34 @@ class GpuWorld:
         self._pools.clear()
 
 
+class CpuProcessWorld:
+    """On CPU processes. Pools of workers are made when asked for and kept."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, WorkerPool] = {}
+
+    def __call__(
+        self,
+        body: Callable[..., Any],
+        world_size: int,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        schedule: str = "random",
+        timeout: float = 60,
+    ) -> list[Any]:
+        if world_size not in self._pools:
+            self._pools[world_size] = WorkerPool(world_size, "tests.worlds.machines:CpuRanks")
+        return self._pools[world_size].run(body, args, kwargs, timeout)
+
+    def close(self) -> None:
+        """End all workers."""
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+
 def _first_visible() -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
 

@@ -26,25 +26,35 @@ from triton_dist.primitives.functions import (
     wait_lt,
     wait_ne,
 )
+from triton_dist.primitives.region import extract, insert, simt_exec_region
+from triton_dist.primitives.thread_functions import ld_vector, make_vector, st_vector, zeros_vector
+from triton_dist.primitives.vector import vector
 
 __all__ = [
     "__syncthreads",
     "atomic_add",
     "atomic_cas",
     "consume_token",
+    "extract",
     "fence_cta",
     "fence_gpu",
     "fence_sys",
+    "insert",
     "ld",
+    "ld_vector",
+    "make_vector",
     "notify",
     "num_ranks",
     "num_threads",
     "num_warps",
     "rank",
+    "simt_exec_region",
     "st",
+    "st_vector",
     "symm_at",
     "threads_per_warp",
     "tid",
+    "vector",
     "wait",
     "wait_eq",
     "wait_ge",
@@ -52,4 +62,5 @@ __all__ = [
     "wait_le",
     "wait_lt",
     "wait_ne",
+    "zeros_vector",
 ]

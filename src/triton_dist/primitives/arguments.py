@@ -8,23 +8,11 @@ import triton.language as tl
 
 from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives.table import Choice, Kind, Operand, Primitive
+from triton_dist.primitives.values import describe, unwrap
+from triton_dist.primitives.vector import vector
 
 _INTEGER_TYPE = tl.int32
 """What ranks and counts become."""
-
-
-def unwrap(value: Any) -> Any:
-    """The Python value of a constexpr; anything else as it is."""
-    return value.value if isinstance(value, tl.constexpr) else value
-
-
-def describe(value: Any) -> str:
-    """How an error message shows an argument: a Python value as written, a run-time value by its type."""
-    value = unwrap(value)
-    if value is None:
-        return "None"
-    kind = getattr(value, "type", None)
-    return f"a value of type {kind}" if kind is not None else f"{value!r} ({type(value).__name__})"
 
 
 def fail(function: str, argument: str, value: Any, allowed: str) -> PrimitiveArgumentError:
@@ -93,6 +81,10 @@ def _check_operand(semantic: Any, function: str, operand: Operand, value: Any, p
         return _check_value(semantic, function, operand, value, pointer.dtype.element_ty)
     if operand.kind is Kind.TOKEN:
         return _check_token(semantic, function, operand, value)
+    if operand.kind in (Kind.SCALAR, Kind.PREDICATE, Kind.LANES):
+        return _check_scalar(semantic, function, operand, value)
+    if operand.kind is Kind.VECTOR:
+        return _check_vector(function, operand, value, pointer.dtype.element_ty)
     return semantic.to_tensor(unwrap(value)) if isinstance(unwrap(value), int | float) else value
 
 
@@ -165,6 +157,36 @@ def _check_token(semantic: Any, function: str, operand: Operand, value: Any) -> 
     if isinstance(seen, tl.tensor) and not seen.type.is_block() and _is_integer(seen):
         return semantic.cast(seen, tl.int32)
     raise fail(function, operand.name, value, operand.kind.value)
+
+
+def _check_scalar(semantic: Any, function: str, operand: Operand, value: Any) -> tl.tensor:
+    """A scalar of 8 to 64 bits; a predicate as int1; a mask of threads as int32, of which only the bits count."""
+    seen = unwrap(value)
+    if operand.kind is Kind.LANES and isinstance(seen, int) and not isinstance(seen, bool):
+        if not -(1 << 31) <= seen < 1 << 32:
+            raise fail(function, operand.name, value, f"{operand.kind.value} that fits 32 bits")
+        return semantic.scalar_constant(_wrapped(seen, _INTEGER_TYPE), dtype=_INTEGER_TYPE)
+    if isinstance(seen, bool | int | float):
+        seen = semantic.to_tensor(seen)
+    scalar = isinstance(seen, tl.tensor) and not seen.type.is_block() and not seen.dtype.is_ptr() and isinstance(seen.type, tl.dtype)
+    if not scalar or (operand.kind is not Kind.SCALAR and not seen.dtype.is_int()):
+        raise fail(function, operand.name, value, operand.kind.value)
+    if operand.kind is Kind.LANES:
+        return semantic.cast(seen, _INTEGER_TYPE)
+    if operand.kind is Kind.PREDICATE:
+        return semantic.not_equal(seen, semantic.scalar_constant(0, dtype=seen.dtype)) if _is_integer(seen) else seen
+    if seen.dtype.primitive_bitwidth < 8:
+        raise fail(function, operand.name, value, operand.kind.value)
+    return seen
+
+
+def _check_vector(function: str, operand: Operand, value: Any, element: tl.dtype) -> vector:
+    seen = unwrap(value)
+    if not isinstance(seen, vector):
+        raise fail(function, operand.name, value, f"a vector of {element.name}")
+    if seen.dtype != element:
+        raise fail(function, operand.name, value, f"a vector of {element.name}, which the pointer points to (convert it with .to)")
+    return seen
 
 
 def _is_integer(value: tl.tensor) -> bool:

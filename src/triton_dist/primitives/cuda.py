@@ -14,7 +14,7 @@ from typing import Any
 
 import triton.language as tl
 
-from triton_dist.primitives import common
+from triton_dist.primitives import common, cuda_threads
 from triton_dist.primitives.call import Call, Lowering, as_carrier, carrier_type, constant, from_carrier, inline_asm
 from triton_dist.primitives.cuda_wait import wait_assembly
 from triton_dist.primitives.kernel_hash import kernel_hash
@@ -129,6 +129,27 @@ def atomic_add(semantic: Any, call: Call) -> tl.tensor:
     return _atomic(semantic, call, "add.u", ["val"])
 
 
+def atomic_update(operation: str) -> Lowering:
+    """The lowering of ``atom`` with an operation that takes one value."""
+    signed = operation in ("min", "max")
+
+    def update(semantic: Any, call: Call) -> tl.tensor:
+        kind = "s" if signed and call.result.is_int_signed() else "u" if signed else "b"
+        return _atomic(semantic, call, f"{operation}.{kind}", ["val"])
+
+    return update
+
+
+def ld_vector(semantic: Any, call: Call) -> Any:
+    """Vector loads, each followed by what an acquire needs."""
+    return cuda_threads.ld_vector(semantic, call, _after_acquire(semantic, call.choice("semantic")))
+
+
+def st_vector(semantic: Any, call: Call) -> None:
+    """Vector stores, each after what a release needs."""
+    cuda_threads.st_vector(semantic, call, _before_release(semantic, call.choice("semantic")))
+
+
 def atomic_cas(semantic: Any, call: Call) -> tl.tensor:
     """``atom.cas``."""
     return _atomic(semantic, call, "cas.b", ["cmp_val", "target_val"])
@@ -140,10 +161,10 @@ def tid(semantic: Any, call: Call) -> tl.tensor:
 
 
 def fence(semantic: Any, call: Call) -> None:
-    """``fence.acq_rel``, after the thread's own bulk stores where other blocks are to see them."""
+    """``fence.acq_rel`` or ``fence.sc``, after the thread's own bulk stores where other blocks are to see them."""
     scope = call.choice("scope")
     before = "" if scope == "cta" else _before_release(semantic, "release")
-    inline_asm(semantic, f"{before} fence.acq_rel.{scope}; mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
+    inline_asm(semantic, f"{before} fence.{call.choice('order')}.{scope}; mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
 
 
 def _thread_index(semantic: Any, axis: str, *, pure: bool) -> tl.tensor:
@@ -187,6 +208,10 @@ def _register(bits: int) -> str:
 
 LOWERINGS: dict[str, Lowering] = {
     **common.LOWERINGS,
+    **cuda_threads.LOWERINGS,
+    **{f"atomic_{operation}": atomic_update(operation) for operation in ("exch", "min", "max", "and", "or", "xor")},
+    "ld_vector": ld_vector,
+    "st_vector": st_vector,
     "rank": rank,
     "num_ranks": num_ranks,
     "symm_at": symm_at,

@@ -12,7 +12,7 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.errors import PrimitiveArgumentError
-from triton_dist.primitives import common, hip_functions
+from triton_dist.primitives import common, hip_functions, hip_threads
 from triton_dist.primitives.call import (
     Call,
     Lowering,
@@ -105,6 +105,28 @@ def atomic_cas(semantic: Any, call: Call) -> tl.tensor:
     return _atomic(semantic, call, [f"global_atomic_cmpswap $0, $1, $2, off {_atomic_bits(call)}"], [both])
 
 
+def atomic_update(name: str) -> Lowering:
+    """The lowering of an atomic that takes one value and returns the old one."""
+
+    def update(semantic: Any, call: Call) -> tl.tensor:
+        suffix = "_x2" if call.result.primitive_bitwidth == 64 else ""
+        operation = name.format(sign="s" if call.result.is_int_signed() else "u")
+        instruction = f"global_atomic_{operation}{suffix} $0, $1, $2, off {_atomic_bits(call)}"
+        return _atomic(semantic, call, [instruction], [as_carrier(semantic, call["val"])])
+
+    return update
+
+
+def ld_vector(semantic: Any, call: Call) -> Any:
+    """One load an element."""
+    return hip_threads.ld_vector(semantic, call, ld)
+
+
+def st_vector(semantic: Any, call: Call) -> None:
+    """One store an element."""
+    hip_threads.st_vector(semantic, call, st)
+
+
 def tid(semantic: Any, call: Call) -> tl.tensor:
     """The compiler's own read of the work-item index; LLVM knows the function by its name."""
     builder = semantic.builder
@@ -164,6 +186,10 @@ def _zero_extended(semantic: Any, value: tl.tensor) -> tl.tensor:
 
 LOWERINGS: dict[str, Lowering] = {
     **common.LOWERINGS,
+    **hip_threads.LOWERINGS,
+    **{f"atomic_{operation}": atomic_update(name) for operation, name in hip_threads.ATOMICS.items()},
+    "ld_vector": ld_vector,
+    "st_vector": st_vector,
     "rank": rank,
     "num_ranks": num_ranks,
     "symm_at": symm_at,

@@ -14,6 +14,7 @@ from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives import arguments, cuda, hip, shmem, sim
 from triton_dist.primitives.call import Call, Lowering
 from triton_dist.primitives.table import PRIMITIVES, Kind, Primitive, Result
+from triton_dist.primitives.vector import vector
 
 TARGETS: dict[str, dict[str, Lowering]] = {
     "cuda": cuda.LOWERINGS | shmem.LOWERINGS,
@@ -22,7 +23,7 @@ TARGETS: dict[str, dict[str, Lowering]] = {
 }
 """Lowerings by target, then by primitive."""
 
-_DEFAULT_SEMANTIC = {"wait": "acquire"}
+_DEFAULT_SEMANTIC = {"wait": "acquire", "ld_vector": "weak", "st_vector": "weak"}
 
 
 def target_of(options: Any) -> str:
@@ -45,6 +46,8 @@ def emit(name, *operands, function=None, stamp=None, sem=None, _semantic=None, _
     """
     primitive = PRIMITIVES[arguments.unwrap(name)]
     function = arguments.unwrap(function) or primitive.name
+    if primitive.name == "st" and isinstance(arguments.unwrap(operands[1]), vector):
+        primitive = PRIMITIVES["st_vector"]
     if any(choice.name == "semantic" for choice in primitive.choices):
         default = _DEFAULT_SEMANTIC.get(primitive.name, "relaxed")
         choices["semantic"] = arguments.one_of_two_names(function, choices.get("semantic"), sem, default)
@@ -110,6 +113,8 @@ def _result_type(primitive: Primitive, values: dict[str, Any]) -> Any:
         shaped = [value.type for value in values.values() if value.type.is_block()]
         first = values[primitive.operands[0].name].type
         return shaped[0].with_element_ty(first.scalar) if shaped else first
-    if primitive.result is Result.ELEMENT:
+    if primitive.result is Result.SECOND:
+        return values[primitive.operands[1].name].type
+    if primitive.result in (Result.ELEMENT, Result.VECTOR):
         return values[primitive.operands[0].name].dtype.element_ty
     return None

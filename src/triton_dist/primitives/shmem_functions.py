@@ -3,7 +3,8 @@
 A name without a suffix is called by each thread for itself; ``_warp`` by all threads of a warp together, ``_block`` by all threads of the
 block together, each with the same arguments in all of them. ``dest`` of a put and ``source`` of a get are symmetric addresses of any rank's
 heap, the other one is any memory of this GPU. Sizes are in bytes unless said otherwise. Who calls and what is ordered is in ``table.py``;
-language/extra/libshmem_device.py exports the names. ``qp_id`` is taken and not used: there are no queue pairs.
+language/extra/libshmem_device.py exports the names; those of teams are in ``shmem_team_functions.py``. ``qp_id`` is taken and not used:
+there are no queue pairs.
 
 The stamp is as in ``functions.py``; no function calls another one here, so that a report of a wait names the user's line.
 """
@@ -23,7 +24,7 @@ def remote_ptr(local_ptr, pe):
     NULL for a rank on another host, for a number that is no rank, and on a GPU for a pointer that is not symmetric (on the simulator that
     is a NotSymmetricError).
     """
-    return lowering.emit("remote_ptr", local_ptr, pe, function="remote_ptr", stamp="31ae8492541b42c1")
+    return lowering.emit("remote_ptr", local_ptr, pe, function="remote_ptr", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -31,25 +32,7 @@ def remote_mc_ptr(team, ptr):
     """The multicast address of the symmetric object at ``ptr`` on the ranks of ``team``; NULL, since this heap has no multicast
     mapping.
     """
-    return lowering.emit("remote_mc_ptr", ptr, team, function="remote_mc_ptr", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def team_my_pe(team):
-    """This rank's place in ``team``, int32; -1 if it is not in it. ``team`` is a constant or what ``triton_dist.team_number`` gives."""
-    return lowering.emit("team_my_pe", team, function="team_my_pe", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def team_n_pes(team):
-    """Number of ranks of ``team``, int32; -1 if this rank is not in it."""
-    return lowering.emit("team_n_pes", team, function="team_n_pes", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def team_translate_pe(src_team, pe_in_src_team, dest_team):
-    """The place in ``dest_team`` of the rank at a place of ``src_team``, int32; -1 if it has none. This rank is in both teams."""
-    return lowering.emit("team_translate_pe", src_team, pe_in_src_team, dest_team, function="team_translate_pe", stamp="31ae8492541b42c1")
+    return lowering.emit("remote_mc_ptr", ptr, team, function="remote_mc_ptr", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -57,7 +40,7 @@ def putmem(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the calling thread; the source may be changed when it returns. Delivery is
     ordered by ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=0, function="putmem", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=0, function="putmem", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -65,7 +48,7 @@ def putmem_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the warp; the source may be changed when it returns. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=0, function="putmem_warp", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=0, function="putmem_warp", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -73,7 +56,7 @@ def putmem_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the block; the source may be changed when it returns. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=0, function="putmem_block", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=0, function="putmem_block", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -81,7 +64,7 @@ def putmem_nbi(dest, source, bytes, pe, qp_id=0):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the calling thread; the source may be changed after ``quiet``. Delivery is
     ordered by ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=1, function="putmem_nbi", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=1, function="putmem_nbi", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -89,7 +72,7 @@ def putmem_nbi_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the warp; the source may be changed after ``quiet``. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=1, function="putmem_nbi_warp", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=1, function="putmem_nbi_warp", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -97,43 +80,43 @@ def putmem_nbi_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the block; the source may be changed after ``quiet``. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=1, function="putmem_nbi_block", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=1, function="putmem_nbi_block", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def getmem(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the calling thread; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=0, function="getmem", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=0, function="getmem", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def getmem_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the warp; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=0, function="getmem_warp", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=0, function="getmem_warp", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def getmem_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the block; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=0, function="getmem_block", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=0, function="getmem_block", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def getmem_nbi(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the calling thread; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=1, function="getmem_nbi", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=1, function="getmem_nbi", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def getmem_nbi_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the warp; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=1, function="getmem_nbi_warp", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=1, function="getmem_nbi_warp", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def getmem_nbi_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the block; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=1, function="getmem_nbi_block", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=1, function="getmem_nbi_block", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -155,7 +138,7 @@ def putmem_signal(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, p
         nbi=0,
         sig_op=operation,
         function="putmem_signal",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -178,7 +161,7 @@ def putmem_signal_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.constex
         nbi=0,
         sig_op=operation,
         function="putmem_signal_warp",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -201,7 +184,7 @@ def putmem_signal_block(dest, source, bytes, sig_addr, signal, sig_op: tl.conste
         nbi=0,
         sig_op=operation,
         function="putmem_signal_block",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -224,7 +207,7 @@ def putmem_signal_nbi(dest, source, bytes, sig_addr, signal, sig_op: tl.constexp
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -247,7 +230,7 @@ def putmem_signal_nbi_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.con
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi_warp",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -270,7 +253,7 @@ def putmem_signal_nbi_block(dest, source, bytes, sig_addr, signal, sig_op: tl.co
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi_block",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -282,7 +265,7 @@ def signal_op(sig_addr, signal, sig_op: tl.constexpr, pe):
     before it; those of other threads only after ``__syncthreads``, and puts only after ``fence`` or ``quiet``.
     """
     operation: tl.constexpr = shmem.signal_operation(sig_op, "signal_op")
-    lowering.emit("shmem_signal", sig_addr, signal, pe, sig_op=operation, function="signal_op", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_signal", sig_addr, signal, pe, sig_op=operation, function="signal_op", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -294,13 +277,13 @@ def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     the signal announces.
     """
     comparison: tl.constexpr = shmem.comparison(cmp_, "signal_wait_until")
-    return lowering.emit("shmem_signal_wait", sig_addr, cmp_val, cmp=comparison, function="signal_wait_until", stamp="31ae8492541b42c1")
+    return lowering.emit("shmem_signal_wait", sig_addr, cmp_val, cmp=comparison, function="signal_wait_until", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def uint64_wait_until_equals(addr, val):
     """``signal_wait_until`` the word at ``addr`` equals ``val``."""
-    return lowering.emit("shmem_signal_wait", addr, val, cmp="eq", function="uint64_wait_until_equals", stamp="31ae8492541b42c1")
+    return lowering.emit("shmem_signal_wait", addr, val, cmp="eq", function="uint64_wait_until_equals", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -320,7 +303,7 @@ def ulong_put_signal(dest, source, nelems, sig_addr, signal, sig_op: tl.constexp
         nbi=0,
         sig_op=operation,
         function="ulong_put_signal",
-        stamp="31ae8492541b42c1",
+        stamp="91eb7fcf5c3d9eb0",
     )
 
 
@@ -329,109 +312,13 @@ def p(dest, value, pe, qp_id=0):
     """Stores ``value``, converted to the type that ``dest`` points to, at ``dest`` on ``pe``; each thread for itself. As a blocking
     put.
     """
-    lowering.emit("shmem_p", dest, value, pe, function="p", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_p", dest, value, pe, function="p", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
 def g(source, pe):
     """The scalar at ``source`` on ``pe``; each thread for itself."""
-    return lowering.emit("shmem_g", source, pe, function="g", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def barrier_all():
-    """Meets all ranks; called by one thread of each of them, of the whole grid. Everything that the ranks put and stored before is
-    there afterwards.
-    """
-    lowering.emit("shmem_barrier", 0, level="thread", completes=1, function="barrier_all", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def barrier_all_warp():
-    """Meets all ranks; called by one warp of each of them, of the whole grid. Everything that the ranks put and stored before is there
-    afterwards.
-    """
-    lowering.emit("shmem_barrier", 0, level="warp", completes=1, function="barrier_all_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def barrier_all_block():
-    """Meets all ranks; called by one block of each of them, of the whole grid. Everything that the ranks put and stored before is
-    there afterwards.
-    """
-    lowering.emit("shmem_barrier", 0, level="block", completes=1, function="barrier_all_block", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def barrier(team):
-    """Meets the ranks of ``team``; called by one thread of each of them, of the whole grid. Everything that the ranks put and stored
-    before is there afterwards.
-    """
-    lowering.emit("shmem_barrier", team, level="thread", completes=1, function="barrier", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def barrier_warp(team):
-    """Meets the ranks of ``team``; called by one warp of each of them, of the whole grid. Everything that the ranks put and stored
-    before is there afterwards.
-    """
-    lowering.emit("shmem_barrier", team, level="warp", completes=1, function="barrier_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def barrier_block(team):
-    """Meets the ranks of ``team``; called by one block of each of them, of the whole grid. Everything that the ranks put and stored
-    before is there afterwards.
-    """
-    lowering.emit("shmem_barrier", team, level="block", completes=1, function="barrier_block", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def sync_all():
-    """Meets all ranks; called by one thread of each of them, of the whole grid. Everything that the ranks stored before is there
-    afterwards; puts only after a ``quiet`` before it.
-    """
-    lowering.emit("shmem_barrier", 0, level="thread", completes=0, function="sync_all", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def sync_all_warp():
-    """Meets all ranks; called by one warp of each of them, of the whole grid. Everything that the ranks stored before is there
-    afterwards; puts only after a ``quiet`` before it.
-    """
-    lowering.emit("shmem_barrier", 0, level="warp", completes=0, function="sync_all_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def sync_all_block():
-    """Meets all ranks; called by one block of each of them, of the whole grid. Everything that the ranks stored before is there
-    afterwards; puts only after a ``quiet`` before it.
-    """
-    lowering.emit("shmem_barrier", 0, level="block", completes=0, function="sync_all_block", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def team_sync(team):
-    """Meets the ranks of ``team``; called by one thread of each of them, of the whole grid. Everything that the ranks stored before is
-    there afterwards; puts only after a ``quiet`` before it.
-    """
-    lowering.emit("shmem_barrier", team, level="thread", completes=0, function="team_sync", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def team_sync_warp(team):
-    """Meets the ranks of ``team``; called by one warp of each of them, of the whole grid. Everything that the ranks stored before is
-    there afterwards; puts only after a ``quiet`` before it.
-    """
-    lowering.emit("shmem_barrier", team, level="warp", completes=0, function="team_sync_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def team_sync_block(team):
-    """Meets the ranks of ``team``; called by one block of each of them, of the whole grid. Everything that the ranks stored before is
-    there afterwards; puts only after a ``quiet`` before it.
-    """
-    lowering.emit("shmem_barrier", team, level="block", completes=0, function="team_sync_block", stamp="31ae8492541b42c1")
+    return lowering.emit("shmem_g", source, pe, function="g", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -439,7 +326,7 @@ def quiet():
     """Completes all earlier puts and gets of this rank that are ordered before it: the program's own, and those that other threads
     told of by a barrier or signal.
     """
-    lowering.emit("shmem_quiet", function="quiet", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_quiet", function="quiet", stamp="91eb7fcf5c3d9eb0")
 
 
 @triton.jit
@@ -447,98 +334,4 @@ def fence():
     """Delivers all earlier puts and stores before later puts, signals and stores to the same rank. Does not complete gets, nor free
     the source of a ``_nbi`` put.
     """
-    lowering.emit("shmem_fence", function="fence", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def broadcastmem(team, dest, source, nelems, pe_root):
-    """Copies ``nelems`` bytes of the rank at place ``pe_root`` of ``team`` to ``dest`` on all its ranks; called by one thread of each
-    of them. Meets them at its end.
-    """
-    lowering.emit("shmem_broadcast", team, dest, source, nelems, pe_root, level="thread", function="broadcastmem", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def broadcastmem_warp(team, dest, source, nelems, pe_root):
-    """Copies ``nelems`` bytes of the rank at place ``pe_root`` of ``team`` to ``dest`` on all its ranks; called by one warp of each of
-    them. Meets them at its end.
-    """
-    lowering.emit(
-        "shmem_broadcast", team, dest, source, nelems, pe_root, level="warp", function="broadcastmem_warp", stamp="31ae8492541b42c1"
-    )
-
-
-@triton.jit
-def broadcastmem_block(team, dest, source, nelems, pe_root):
-    """Copies ``nelems`` bytes of the rank at place ``pe_root`` of ``team`` to ``dest`` on all its ranks; called by one block of each
-    of them. Meets them at its end.
-    """
-    lowering.emit(
-        "shmem_broadcast", team, dest, source, nelems, pe_root, level="block", function="broadcastmem_block", stamp="31ae8492541b42c1"
-    )
-
-
-@triton.jit
-def broadcast(team, dest, source, nelems, pe_root):
-    """``broadcastmem`` of ``nelems`` elements of the type that ``dest`` points to."""
-    size = tl.cast(nelems, tl.int64) * shmem.element_bytes(dest, "broadcast")
-    lowering.emit("shmem_broadcast", team, dest, source, size, pe_root, level="thread", function="broadcast", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def broadcast_warp(team, dest, source, nelems, pe_root):
-    """``broadcastmem_warp`` of ``nelems`` elements of the type that ``dest`` points to."""
-    size = tl.cast(nelems, tl.int64) * shmem.element_bytes(dest, "broadcast_warp")
-    lowering.emit("shmem_broadcast", team, dest, source, size, pe_root, level="warp", function="broadcast_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def broadcast_block(team, dest, source, nelems, pe_root):
-    """``broadcastmem_block`` of ``nelems`` elements of the type that ``dest`` points to."""
-    size = tl.cast(nelems, tl.int64) * shmem.element_bytes(dest, "broadcast_block")
-    lowering.emit("shmem_broadcast", team, dest, source, size, pe_root, level="block", function="broadcast_block", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def fcollectmem(team, dest, source, nelems):
-    """Puts the ``nelems`` bytes at ``source`` of each rank of ``team`` one behind the other, in team order, to ``dest`` on all of
-    them; called by one thread of each. Meets them at its end.
-    """
-    lowering.emit("shmem_fcollect", team, dest, source, nelems, level="thread", function="fcollectmem", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def fcollectmem_warp(team, dest, source, nelems):
-    """Puts the ``nelems`` bytes at ``source`` of each rank of ``team`` one behind the other, in team order, to ``dest`` on all of
-    them; called by one warp of each. Meets them at its end.
-    """
-    lowering.emit("shmem_fcollect", team, dest, source, nelems, level="warp", function="fcollectmem_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def fcollectmem_block(team, dest, source, nelems):
-    """Puts the ``nelems`` bytes at ``source`` of each rank of ``team`` one behind the other, in team order, to ``dest`` on all of
-    them; called by one block of each. Meets them at its end.
-    """
-    lowering.emit("shmem_fcollect", team, dest, source, nelems, level="block", function="fcollectmem_block", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def fcollect(team, dest, source, nelems):
-    """``fcollectmem`` of ``nelems`` elements of the type that ``dest`` points to."""
-    size = tl.cast(nelems, tl.int64) * shmem.element_bytes(dest, "fcollect")
-    lowering.emit("shmem_fcollect", team, dest, source, size, level="thread", function="fcollect", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def fcollect_warp(team, dest, source, nelems):
-    """``fcollectmem_warp`` of ``nelems`` elements of the type that ``dest`` points to."""
-    size = tl.cast(nelems, tl.int64) * shmem.element_bytes(dest, "fcollect_warp")
-    lowering.emit("shmem_fcollect", team, dest, source, size, level="warp", function="fcollect_warp", stamp="31ae8492541b42c1")
-
-
-@triton.jit
-def fcollect_block(team, dest, source, nelems):
-    """``fcollectmem_block`` of ``nelems`` elements of the type that ``dest`` points to."""
-    size = tl.cast(nelems, tl.int64) * shmem.element_bytes(dest, "fcollect_block")
-    lowering.emit("shmem_fcollect", team, dest, source, size, level="block", function="fcollect_block", stamp="31ae8492541b42c1")
+    lowering.emit("shmem_fence", function="fence", stamp="91eb7fcf5c3d9eb0")

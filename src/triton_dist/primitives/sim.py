@@ -9,11 +9,12 @@ from typing import Any
 
 import triton.language as tl
 
+from triton_dist.primitives import sim_threads
 from triton_dist.primitives.call import Call, Lowering
 from triton_dist.primitives.table import PRIMITIVES, Result
 
 _LIBRARY = "triton_dist"
-_PARAMETERS_LEFT_OUT = {"rank": ("axis",), "num_ranks": ("axis",)}
+_PARAMETERS_LEFT_OUT = {"rank": ("axis",), "num_ranks": ("axis",), "fence": ("order",)}
 
 
 def symbol_of(call: Call) -> str:
@@ -55,3 +56,4 @@ LOWERINGS: dict[str, Lowering] = {name: emit_opaque for name, row in PRIMITIVES.
 LOWERINGS["symm_at"] = symm_at
 LOWERINGS["consume_token"] = consume_token
 LOWERINGS["syncthreads"] = syncthreads
+LOWERINGS |= sim_threads.lowerings(emit_opaque)

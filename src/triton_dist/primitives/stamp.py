@@ -19,7 +19,9 @@ _DIRECTORY = Path(__file__).parent
 LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
 """The literals in the stamped files."""
 
-STAMPED_FILES = (_DIRECTORY / "functions.py", _DIRECTORY / "shmem_functions.py")
+STAMPED_FILES = tuple(
+    _DIRECTORY / name for name in ("functions.py", "thread_functions.py", "shmem_functions.py", "shmem_team_functions.py")
+)
 """The files whose functions carry the stamp."""
 
 LOWERING_FILES = tuple(
@@ -30,15 +32,24 @@ LOWERING_FILES = tuple(
         "common.py",
         "compare.py",
         "cuda.py",
+        "cuda_threads.py",
         "cuda_wait.py",
         "hip.py",
         "hip_functions.py",
+        "hip_threads.py",
         "kernel_hash.py",
         "lowering.py",
+        "region.py",
+        "shared_ledger.py",
         "shmem.py",
         "shmem_device.py",
         "sim.py",
+        "sim_threads.py",
+        "source_rewrite.py",
         "table.py",
+        "values.py",
+        "vector.py",
+        "vector_functions.py",
     )
 )
 """The files whose text decides what a primitive becomes; the stamped ones are hashed by Triton, but for their defaults."""

@@ -21,15 +21,22 @@ class Kind(Enum):
     COUNT = "an integer (a Python int, a constexpr, or a scalar of any integer type)"
     SIZE = "a number of bytes (a Python int, a constexpr, or a scalar of any integer type)"
     WORD = "an integer that fits the word the pointer points to"
+    SCALAR = "a scalar of 8 to 64 bits"
+    VECTOR = "a vector of the type the pointer points to"
     VALUE = "a scalar of the type the pointer points to, or one that converts to it"
     ANY = "a pointer, a tensor, a scalar, a block pointer or a tensor descriptor"
     TOKEN = "the token that a wait returned"
+    LANES = "a 32-bit mask of the warp's threads (64-bit on AMD GPUs), an integer"
+    PREDICATE = "a truth value or an integer scalar"
+    SHARED = "an address in shared memory"
 
 
 class Caller(Enum):
-    """Who calls a primitive together: each thread for itself, all threads of the block, or the group that the level names."""
+    """Who calls a primitive together: each thread for itself, the threads of a warp that a mask names, all threads of the block, or the
+    group that the level names."""
 
     THREAD = "thread"
+    WARP = "warp"
     GROUP = "group"
     BLOCK = "block"
     ANY = "any"
@@ -43,7 +50,9 @@ class Result(Enum):
     TOKEN = "token (int32)"
     ELEMENT = "the type the pointer points to"
     SAME = "the type of the first operand"
+    SECOND = "the type of the second operand"
     CONSTEXPR = "constexpr"
+    VECTOR = "a vector of the type the pointer points to"
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class Primitive:
     """One row of the table.
 
     ``pure`` says that the value depends on nothing that a store can change, so the compiler may merge, move or delete it.
+    ``internal`` ones are parts of others and are not called by kernels.
     """
 
     name: str
@@ -85,6 +95,7 @@ class Primitive:
     choices: tuple[Choice, ...] = ()
     result: Result = Result.NONE
     pure: bool = False
+    internal: bool = False
 
 
 WORDS = ("int32", "uint32", "int64", "uint64")
@@ -106,6 +117,9 @@ _NO_ACQUIRE = {
 _LOAD_SEMANTIC = Choice("semantic", "sem", ("relaxed", "acquire"), _NO_RELEASE)
 _STORE_SEMANTIC = Choice("semantic", "sem", ("relaxed", "release"), _NO_ACQUIRE)
 _ATOMIC_SEMANTIC = Choice("semantic", "sem", ("relaxed", "acquire", "release", "acq_rel"))
+
+_VECTOR_SIZE = Choice("vec_size", "n", (1, 2, 4, 8, 16, 32, 64, 128))
+_VECTOR_SCOPE = Choice("scope", "scope", ("", "cta", "gpu", "sys"))
 
 _ROWS = (
     Primitive(
@@ -194,6 +208,92 @@ _ROWS = (
         choices=(_SCOPE, _ATOMIC_SEMANTIC),
         result=Result.ELEMENT,
     ),
+    *(
+        Primitive(
+            name=f"atomic_{operation}",
+            doc=f"{doc} and returns what was there.",
+            caller=Caller.THREAD,
+            order="as given, at scope",
+            effect="reads and writes",
+            operands=(Operand("ptr", Kind.POINTER, WORDS), Operand("val", Kind.WORD)),
+            choices=(_SCOPE, _ATOMIC_SEMANTIC),
+            result=Result.ELEMENT,
+        )
+        for operation, doc in (
+            ("exch", "Replaces a word"),
+            ("min", "Puts the smaller of a word and a value into the word"),
+            ("max", "Puts the larger of a word and a value into the word"),
+            ("and", "Combines a word with a value by and"),
+            ("or", "Combines a word with a value by or"),
+            ("xor", "Combines a word with a value by exclusive or"),
+        )
+    ),
+    Primitive(
+        name="ld_vector",
+        doc="Loads consecutive elements, 16 bytes in one access where they fill as many.",
+        caller=Caller.THREAD,
+        order="none, or as ld for each access",
+        effect="reads",
+        operands=(Operand("ptr", Kind.POINTER, SCALARS),),
+        choices=(_VECTOR_SIZE, _VECTOR_SCOPE, Choice("semantic", "sem", ("weak", "relaxed", "acquire"), _NO_RELEASE)),
+        result=Result.VECTOR,
+    ),
+    Primitive(
+        name="st_vector",
+        doc="Stores consecutive elements, 16 bytes in one access where they fill as many.",
+        caller=Caller.THREAD,
+        order="none, or as st for each access",
+        effect="writes",
+        operands=(Operand("ptr", Kind.POINTER, SCALARS), Operand("vec", Kind.VECTOR)),
+        choices=(_VECTOR_SCOPE, Choice("semantic", "sem", ("weak", "relaxed", "release"), _NO_ACQUIRE)),
+    ),
+    Primitive(
+        name="shfl",
+        doc="The value that another thread of the warp holds.",
+        caller=Caller.WARP,
+        operands=(Operand("mask", Kind.LANES), Operand("value", Kind.SCALAR), Operand("lane", Kind.COUNT)),
+        choices=(Choice("mode", "mode", ("idx", "up", "down", "bfly")),),
+        result=Result.SECOND,
+    ),
+    Primitive(
+        name="ballot",
+        doc="For each thread of the warp one bit: whether its predicate holds.",
+        caller=Caller.WARP,
+        operands=(Operand("mask", Kind.LANES), Operand("predicate", Kind.PREDICATE)),
+        result=Result.INT32,
+    ),
+    Primitive(
+        name="syncwarp",
+        doc="Barrier of the warp's threads that are in the mask.",
+        caller=Caller.WARP,
+        order="acquire and release among these threads",
+        effect="orders",
+        operands=(Operand("mask", Kind.LANES),),
+    ),
+    Primitive(
+        name="shared_memory",
+        doc="Address of memory that the block's threads share (of a simt region).",
+        caller=Caller.BLOCK,
+        result=Result.INT32,
+        pure=True,
+        internal=True,
+    ),
+    Primitive(
+        name="shared_load",
+        doc="Reads an integer, or a tile of them, from shared memory.",
+        caller=Caller.THREAD,
+        effect="reads",
+        operands=(Operand("address", Kind.SHARED),),
+        internal=True,
+    ),
+    Primitive(
+        name="shared_store",
+        doc="Writes an integer, or a tile of them, to shared memory.",
+        caller=Caller.THREAD,
+        effect="writes",
+        operands=(Operand("address", Kind.SHARED), Operand("value", Kind.ANY)),
+        internal=True,
+    ),
     Primitive(
         name="tid",
         doc="Index of the calling thread in its block.",
@@ -208,7 +308,7 @@ _ROWS = (
         caller=Caller.THREAD,
         order="acquire and release at scope",
         effect="orders",
-        choices=(_SCOPE,),
+        choices=(_SCOPE, Choice("order", "order", ("acq_rel", "sc"))),
     ),
     Primitive(
         name="syncthreads",

@@ -14,11 +14,18 @@ from __future__ import annotations
 
 import re
 
+IN_PARTITIONS = (
+    "simt_exec_region in a loop with warp_specialize=True: Triton would run it in every partition of warps; "
+    "put it before or after the loop, or leave warp_specialize out"
+)
+"""Why a region is refused there."""
+
 _POLL = re.compile(r"ld\.acquire\.\w+\.global\b.*\bbra POLL")
 _LOAD = re.compile(
     r"ttng\.async_tma_copy_global_to_local|ttng\.async_tma_gather|ttg\.async_copy_global_to_local|\btt\.load\b|\btt\.descriptor_load\b"
 )
 _SIGNAL = re.compile(r"\btt\.atomic_rmw \w+, release, ")
+_ELEMENT = re.compile(r"elementwise_inline_asm .*\b(?:ld|st)\.shared\.b\d+ ")
 _HEADER = re.compile(r"^(\s*)(default|partition\d+)\b.*\{\s*$")
 
 
@@ -53,6 +60,11 @@ def signals_never_given(ttgir: str) -> list[str]:
     """Partitions that hold a release signal of which the default partition has no copy; empty if all is well."""
     signalling = _partitions_with(partitions_of(ttgir), _SIGNAL)
     return [] if "default" in signalling else signalling
+
+
+def partitions_with_region(ttgir: str) -> list[str]:
+    """Partitions that touch the tiles of a simt region, of which several would use one memory at once; empty if all is well."""
+    return _partitions_with(partitions_of(ttgir), _ELEMENT)
 
 
 def _partitions_with(partitions: dict[str, list[str]], pattern: re.Pattern[str]) -> list[str]:

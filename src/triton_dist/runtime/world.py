@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 from ..errors import InvalidArgumentError, NotInitializedError
 from .address_map import MAX_HEAP_SIZE
+from .launcher import launched
 from .wait_timeout import wait_timeout_or_default
 
 if TYPE_CHECKING:
+    from ..sim.processes.world import CpuWorld
     from .cuda.world import CudaWorld
+
+
+DEFAULT_HEAP_SIZE = 1 << 30
+"""Bytes of each rank's heap unless ``initialize(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
 
 
 class World(Protocol):
@@ -47,7 +55,7 @@ class World(Protocol):
     def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
 
 
-_process_world: CudaWorld | None = None
+_process_world: CudaWorld | CpuWorld | None = None
 """The world that ``initialize`` made in this process."""
 
 
@@ -60,7 +68,7 @@ def require_world(what: str) -> World:
     if world is None:
         raise NotInitializedError(
             f"{what} needs a world of ranks: call it in a function that triton_dist.simulate(fn, world_size=...) runs, "
-            "or call triton_dist.initialize() first in a script that torchrun starts on GPUs"
+            "or call triton_dist.initialize() first in a script that torchrun starts"
         )
     if _process_world is not None and world is _process_world:
         _process_world.raise_failure()
@@ -112,14 +120,15 @@ def is_initialized() -> bool:
 def initialize(heap_size: int | None = None, wait_timeout: float | None = None) -> None:
     """Join the world: every rank calls it, before any symmetric allocation.
 
-    In a script that torchrun starts on GPUs it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of
-    all ranks, and tells kernels who they are. In the simulator ``simulate`` has done all that.
+    In a script that torchrun starts it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of all ranks,
+    and tells kernels who they are. With no GPU the ranks are CPU processes (``on_cpu_processes``), each of which simulates its own GPU.
+    In a function that ``simulate`` runs all that is done.
 
     heap_size: bytes of each rank's symmetric heap, the same on all ranks; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     wait_timeout: seconds after which a wait in a kernel gives up, and this rank's next call raises WaitTimeoutError; default
-    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it. In a world that is joined already, this is
-    all that ``initialize`` changes, for this rank and also for kernels that run.
-    Raises NotInitializedError where there is no GPU or launcher; and, the same on every rank, AddressInUseError, HeapFullError,
+    TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it, on CPU processes too. In a world that is joined
+    already, this is all that ``initialize`` changes, for this rank and also for kernels that run.
+    Raises NotInitializedError where there is no launcher; and, the same on every rank, AddressInUseError, HeapFullError,
     UnreachablePeerError and InvalidArgumentError. Nothing stays mapped then, and it may be called again.
     """
     global _process_world
@@ -129,14 +138,36 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
         if bound is not None and _process_world is not None and _process_world is joined:
             _process_world.set_wait_timeout(bound)
         return
-    from .cuda.world import DEFAULT_HEAP_SIZE, CudaWorld
+    size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
+    if on_cpu_processes():
+        _say_why_no_gpu()
+        from ..sim.processes.world import CpuWorld
 
-    _process_world = CudaWorld(heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE), bound)
+        _process_world = CpuWorld(size, bound)
+    else:
+        from .cuda.world import CudaWorld
+
+        _process_world = CudaWorld(size, bound)
+
+
+def on_cpu_processes() -> bool:
+    """Whether ranks are CPU processes here: a launcher has started this one, and there is no GPU, or TRITON_DIST_SIMULATE=1 is set."""
+    if os.environ.get("TRITON_DIST_SIMULATE", "") not in ("", "0"):
+        return True
+    return not torch.cuda.is_available() and (launched() or dist.is_available() and dist.is_initialized())
+
+
+def _say_why_no_gpu() -> None:
+    """A torch for CUDA that finds no GPU, though none was hidden, is likely a mistake: the ranks still run, but slowly."""
+    asked = os.environ.get("TRITON_DIST_SIMULATE", "") or os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    if torch.version.cuda is not None and not asked and os.environ.get("RANK", "0") == "0":
+        warnings.warn("torch finds no GPU here, so the ranks are CPU processes; CUDA_VISIBLE_DEVICES= says that it is meant", stacklevel=3)
 
 
 def finalize() -> None:
-    """Leave the world: waits until this rank's device work has finished. On GPUs every rank calls it, and the heap is gone afterwards.
+    """Leave the world: waits until this rank's device work has finished.
 
+    Under torchrun every rank calls it, and the heap is gone afterwards.
     A world in which a wait timed out or a rank was lost is left as well; raises that error if no call has raised it before.
     """
     global _process_world
@@ -152,9 +183,10 @@ def finalize() -> None:
 
 
 def check() -> None:
-    """Raise what went wrong on this rank without waiting: WaitTimeoutError, PeerLostError; return at once if all is well.
+    """Raise what went wrong on this rank without waiting, or return at once if all is well.
 
-    On GPUs, where kernels run on while the host does other things. In the simulator what went wrong is raised by what waits for it.
+    WaitTimeoutError, PeerLostError; on CPU processes DeadlockError and what a kernel did wrong, too.
+    Under torchrun, where kernels run on while the host does other things. In ``simulate`` what went wrong is raised by what waits for it.
     """
     world = require_world("check()")
     if _process_world is not None and world is _process_world:

@@ -49,10 +49,19 @@ def ensure_mapped(rank: int, nbytes: int) -> None:
     have = _mapped.get(rank, 0)
     if nbytes <= have:
         return
-    libc = _libc()
     address, size = data_base(rank) + have, nbytes - have
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
-    got = libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    map_at(address, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, f"rank {rank}'s symmetric heap")
+    _mapped[rank] = nbytes
+
+
+def map_at(address: int, size: int, flags: int, what: str, descriptor: int = -1, offset: int = 0) -> None:
+    """Map memory at an address where nothing is yet. flags, descriptor, offset: as for mmap. what: its name, for errors.
+
+    Raises AddressInUseError, HeapFullError.
+    """
+    libc = _libc()
+    flags |= _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
+    got = libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, offset)
     failed = ctypes.get_errno() if got == ctypes.c_void_p(-1).value else 0
     if not failed and got != address:
         # A kernel older than 4.17 takes the address as a hint only.
@@ -60,12 +69,11 @@ def ensure_mapped(rank: int, nbytes: int) -> None:
         failed = errno.EEXIST
     if failed == errno.EEXIST:
         raise AddressInUseError(
-            f"rank {rank}'s symmetric heap needs addresses {address:#x} to {address + size:#x}, but {who_holds(address, address + size)} "
+            f"{what} needs addresses {address:#x} to {address + size:#x}, but {who_holds(address, address + size)} "
             "is there; start the simulation before whatever maps it, or in a fresh process"
         )
     if failed:
-        raise HeapFullError(f"can't map {size} bytes for rank {rank}'s symmetric heap: {os.strerror(failed)}; ask for a smaller heap_size")
-    _mapped[rank] = nbytes
+        raise HeapFullError(f"can't map {size} bytes for {what}: {os.strerror(failed)}; ask for a smaller heap_size")
 
 
 def release_pages(rank: int, offset: int, nbytes: int) -> None:

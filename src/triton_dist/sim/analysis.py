@@ -14,7 +14,7 @@ _ELEMENTWISE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "
 _MASK_OPERAND = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
 _SAME_POINTER = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "tt.reshape", "tt.trans")
 _CLOCK = re.compile(r"%(globaltimer|clock)")
-_VARYING_SOURCES = ("td.tid", "td.atomic_add", "td.atomic_cas")
+_VARYING_SOURCES = ("td.tid", "td.atomic_", "td.shfl", "td.ballot")
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,7 @@ def _spread(blocks: list[Block], facts: FunctionFacts) -> None:
                 for position, result in enumerate(operation.results):
                     if operation.operands[0] in varying or any(_yielded(region[0])[position] in varying for region in operation.regions):
                         varying.add(result)
-            elif symbol in _VARYING_SOURCES or (tainted and name not in ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")):
+            elif symbol.startswith(_VARYING_SOURCES) or (tainted and name not in ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")):
                 varying.update(result for result in operation.results if facts.types[result].shape is None)
             for region in operation.regions:
                 _spread(region, facts)

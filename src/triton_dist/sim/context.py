@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .streams import SimStreams
 
 _local = threading.local()
+_process: RankContext | None = None
+"""The rank that this whole process is, where a rank is a process."""
 
 
 class RankContext:
@@ -132,10 +134,16 @@ class RankContext:
 
 
 def current() -> RankContext | None:
-    """The rank whose host function runs in this thread; None outside ``simulate``."""
-    return getattr(_local, "context", None)
+    """The rank whose host function runs in this thread; None outside ``simulate``, unless this process is a rank."""
+    return getattr(_local, "context", None) or _process
 
 
 def set_current(context: RankContext | None) -> None:
     """Bind this thread to a rank; only the host scheduler calls it."""
     _local.context = context
+
+
+def set_process(context: RankContext | None) -> None:
+    """Make this process a rank, or no longer; only its world calls it."""
+    global _process
+    _process = context

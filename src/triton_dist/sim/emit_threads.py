@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UnsupportedOperationError
+from . import emit_simt
 from .codegen import FunctionEmitter, handles
 from .emit_shmem import shmem_handler
 from .ir import Operation
@@ -158,6 +159,7 @@ _PRIMITIVES = {
     "atomic_cas": _atomic_cas,
     "tid": _tid,
     "fence": _fence,
+    **emit_simt.PRIMITIVES,
 }
 
 

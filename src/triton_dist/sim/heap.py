@@ -37,7 +37,7 @@ from .context import RankContext
 DEFAULT_HEAP_SIZE = 1 << 30
 """Bytes of each rank's heap unless ``simulate(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
 
-_POISON_LIMIT = 4 << 20
+POISON_LIMIT = 4 << 20
 """``symm_empty`` fills allocations up to this many bytes with 0xFF (NaN, or -1), so that using them unwritten is noticed."""
 
 _heap_maps: dict[int, OffsetAllocator] = {}
@@ -200,7 +200,7 @@ class SymmetricHeap:
         for rank in ranks:
             ensure_mapped(rank, block.offset + OffsetAllocator.padded(nbytes))
             # New and given-back pages are zero.
-            if not zero and nbytes <= _POISON_LIMIT:
+            if not zero and nbytes <= POISON_LIMIT:
                 ctypes.memset(data_base(rank) + block.offset, 0xFF, nbytes)
         memory = self._machine.memory
         self._registered[block] = [

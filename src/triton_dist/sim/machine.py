@@ -111,6 +111,8 @@ class Machine:
         self.teams = TeamNumbers(self.memory, world_size, num_nodes)
         self.pending = PendingCopies(self)
         """Puts and gets that have not landed."""
+        self.batch = _BATCH
+        """Turns that one ``step`` takes at most."""
         self.steps = 0
         self.finished = 0
         """Work items that have finished."""
@@ -279,7 +281,7 @@ class Machine:
             launch.complete(self)
 
     def step(self) -> bool:
-        """Run until some work has finished, or for ``_BATCH`` turns. False when nothing can move.
+        """Run until some work has finished, or for ``batch`` turns. False when nothing can move.
 
         Raises what a kernel does wrong, as a SimulationError, and what a torch op raised.
         """
@@ -303,12 +305,12 @@ class Machine:
         return turns > 0
 
     def _batch(self) -> int:
-        """Turns until some work has finished, ``_BATCH`` at most; how many there were. The inner loop of everything."""
+        """Turns until some work has finished, ``batch`` at most; how many there were. The inner loop of everything."""
         memory, rand, runnable, turns = self.memory, self._random, self._runnable, self._turns
         watchers, straggler, pending = memory.watchers, self._straggler, self.pending
         finished = self.finished
         index = 0
-        for turn in range(_BATCH):
+        for turn in range(self.batch):
             if not runnable and not turns and not self._wake_spinning():
                 if not pending.land_one():
                     return turn
@@ -358,7 +360,7 @@ class Machine:
                     watchers[granule].append(actor)
                 else:
                     watchers[granule] = [actor]
-        return _BATCH
+        return self.batch
 
     def _wake_spinning(self) -> bool:
         """Programs that spin are tried again once memory has changed since they all last looked."""

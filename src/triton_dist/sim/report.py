@@ -18,12 +18,23 @@ _OTHER_WORDS = 4
 
 def deadlock_report(machine: Machine, spinning: list, host_waits: list[tuple[int, str]]) -> str:
     """One line for each thing that waits, equal ones together."""
-    lines = ["nothing can move; what waits, and for what:"]
-    lines += _waiting_lines(machine)
-    lines += _looping_lines(machine.memory, spinning, "spins in a loop that sees no change")
-    lines += _queued_lines(machine)
-    lines += [f"  rank {rank}, host: {what}" for rank, what in host_waits]
-    return "\n".join(lines)
+    return join_sections([deadlock_sections(machine, spinning, host_waits)])
+
+
+def deadlock_sections(machine: Machine, spinning: list, host_waits: list[tuple[int, str]]) -> list[list[str]]:
+    """The lines of a deadlock report by kind of what waits: programs, loops, queues, hosts."""
+    return [
+        _waiting_lines(machine),
+        _looping_lines(machine.memory, spinning, "spins in a loop that sees no change"),
+        _queued_lines(machine),
+        [f"  rank {rank}, host: {what}" for rank, what in host_waits],
+    ]
+
+
+def join_sections(by_machine: list[list[list[str]]]) -> str:
+    """The deadlock report of several machines, from what ``deadlock_sections`` says of each: one kind after the other."""
+    kinds = zip(*by_machine, strict=True)
+    return "\n".join(["nothing can move; what waits, and for what:", *(line for kind in kinds for lines in kind for line in lines)])
 
 
 def livelock_report(machine: Machine, running: list, spinning: list) -> str:
@@ -86,17 +97,18 @@ def _who_wrote(memory: Memory, allocation: Allocation | None, address: int) -> s
     """The last writer of a word, or which other words of its tensor were written instead."""
     write = memory.last_write(address)
     if write is not None:
-        return f", last written by {_writer(write)}"
+        return f", last written by {written_by(write)}"
     text = "; nobody wrote it"
     others = {} if allocation is None else memory.writes_in(allocation)
-    if others:
-        shown = [f"{allocation.name}[{allocation.index(a)}] = {w.value} by {_writer(w)}" for a, w in list(others.items())[:_OTHER_WORDS]]  # type: ignore[union-attr]
+    if allocation is not None and others:
+        shown = [f"{allocation.name}[{allocation.index(a)}] = {w.value} by {written_by(w)}" for a, w in list(others.items())[:_OTHER_WORDS]]
         more = f", and {len(others) - _OTHER_WORDS} more" if len(others) > _OTHER_WORDS else ""
         text += f" (other words of it were written: {'; '.join(shown)}{more})"
     return text
 
 
-def _writer(write) -> str:
+def written_by(write) -> str:
+    """Who wrote a word, with the line."""
     writer = write.writer
     place = writer.launch.kernel.location(write.location) if hasattr(writer, "launch") else None
     return writer.describe() + (f" at {place}" if place is not None and place.line else "")

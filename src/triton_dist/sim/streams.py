@@ -23,6 +23,9 @@ class SimStreams:
     def __init__(self, context: RankContext) -> None:
         self._context = context
 
+    capturing = False
+    """There are no CUDA graphs here."""
+
     def new_stream(self, priority: int) -> int:
         return self._context.machine.new_stream(self._context.rank)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..runtime.context_layout import MAX_TEAMS
 
 if TYPE_CHECKING:
-    from .memory import Memory
+    from .memory import Allocation, Memory
     from .program import Program
 
 WORLD, SHARED, NODE = 0, 1, 2
@@ -22,10 +22,12 @@ WORLD, SHARED, NODE = 0, 1, 2
 class Meeting:
     """The device barriers of one team on one rank.
 
-    arrived: for each place in the team, at which barrier its rank has come. epoch: this rank's barriers so far. inside: who is in one now.
+    arrived: for each place in the team, at which barrier its rank has come; reports know it as ``allocation``.
+    epoch: this rank's barriers so far. inside: who is in one now.
     """
 
     arrived: np.ndarray
+    allocation: Allocation | None = None
     epoch: int = 0
     inside: Program | None = None
 
@@ -66,7 +68,9 @@ class TeamNumbers:
         number = self._numbers.pop(tuple(ranks), None)
         for rank in ranks if number is not None else ():
             del self._members[rank][number]  # type: ignore[arg-type]
-            self._meetings.pop((rank, number), None)  # type: ignore[arg-type]
+            meeting = self._meetings.pop((rank, number), None)  # type: ignore[arg-type]
+            if meeting is not None and meeting.allocation is not None:
+                self._memory.unregister(meeting.allocation)
 
     def number(self, ranks: Sequence[int]) -> int | None:
         """The number of a team that was entered."""
@@ -86,7 +90,7 @@ class TeamNumbers:
         if key not in self._meetings:
             members = self._members[rank][number]
             meeting = self._meetings[key] = Meeting(np.zeros(len(members), np.int32))
-            self._memory.register_range(
+            meeting.allocation = self._memory.register_range(
                 meeting.address(0), 4 * len(members), name=f"arrived_at_barrier_of_team_{number}", rank=rank, symmetric=False, itemsize=4
             )
         return self._meetings[key]

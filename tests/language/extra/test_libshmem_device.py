@@ -426,6 +426,31 @@ def test_barriers_of_teams(world, world_size, teams, level, completes):
     assert world(barriers, world_size, args=(level, False, completes, teams), seed=len(teams)) == [0] * 4
 
 
+def teams_in_turn(teams: list[list[int]]) -> list[int]:
+    """Teams that are made, meet and are freed, one after the other: the numbers that they had here, and the wrong values seen."""
+    numbers = []
+    for place, ranks in enumerate(teams):
+        if triton_dist.rank() not in ranks:
+            continue
+        team = triton_dist.make_team(ranks)
+        numbers.append(triton_dist.team_number(team))
+        members = torch.tensor(ranks, dtype=torch.int32, device=triton_dist.device())
+        wrong = torch.zeros(1, dtype=torch.int32, device=triton_dist.device())
+        slots = triton_dist.symm_zeros(8, torch.int32, group=team)
+        barrier_kernel[(1,)](slots, wrong, numbers[-1], members, ROUNDS=place + 1, LEVEL="block", ALL=False, COMPLETES=True)
+        numbers.append(wrong.item())
+        del slots
+        triton_dist.free_team(team)
+    meet()
+    return numbers
+
+
+@pytest.mark.parametrize("world_size", [4])
+def test_a_number_is_used_again_by_a_team_of_other_ranks(world, world_size):
+    """Its ranks have met a different number of times under that number before."""
+    assert world(teams_in_turn, world_size, args=([[0, 1], [1, 2], [3, 2, 0]],)) == [[3, 0, 3, 0], [3, 0, 3, 0], [3, 0, 3, 0], [3, 0]]
+
+
 @triton_dist.jit(do_not_specialize=["team"])
 def team_kernel(out, team):
     """What a rank learns of its teams: of the one given, of all ranks, of the node, and of one that there is not."""

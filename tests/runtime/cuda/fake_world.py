@@ -25,7 +25,8 @@ from triton_dist.runtime.address_map import CONTEXT, STRIDE
 from triton_dist.runtime.cuda import device_memory, driver
 from triton_dist.runtime.cuda.heap import CudaHeap
 from triton_dist.runtime.cuda.peers import check_peers
-from triton_dist.runtime.cuda.world import _TIMEOUT, CudaWorld
+from triton_dist.runtime.cuda.world import CudaWorld
+from triton_dist.runtime.launcher import TIMEOUT
 from triton_dist.runtime.symmetric import address_of
 
 HEAP = 16 << 20
@@ -45,7 +46,7 @@ class FakeWorld(CudaWorld):
         self.workspaces, self.shmem_initialized = {}, False
         self.synchronized = 0
         self._watchdog = self._board = None  # they are tested in test_world_without_gpu.py
-        self._control = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         try:
             check_peers(0, self.world_size, self.gather)
             self.streams = self  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """The SHMEM names of a kernel: NVSHMEM's and ROCSHMEM's functions and constants, on every machine that kernels run on.
 
 They are backed by the simulator, or on GPUs by our own symmetric heap over peer access. What each does and orders is in
-docs/primitives.md; the functions are in ``primitives/shmem_functions.py``.
+docs/primitives.md; the functions are in ``primitives/shmem_functions.py`` and ``shmem_team_functions.py``.
 
 Two names for one thing are one function here: ``_wave`` and ``_wg`` are ROCSHMEM's words for a warp and a block, ``_rma`` asks NVSHMEM for
 the network's path, and the ``p`` and ``g`` with a C type in front all go by the type that the pointer points to.
@@ -13,24 +13,6 @@ import triton.language as tl
 
 from triton_dist.primitives.functions import num_ranks, rank
 from triton_dist.primitives.shmem_functions import (
-    barrier,
-    barrier_all,
-    barrier_all_block,
-    barrier_all_warp,
-    barrier_block,
-    barrier_warp,
-    broadcast,
-    broadcast_block,
-    broadcast_warp,
-    broadcastmem,
-    broadcastmem_block,
-    broadcastmem_warp,
-    fcollect,
-    fcollect_block,
-    fcollect_warp,
-    fcollectmem,
-    fcollectmem_block,
-    fcollectmem_warp,
     fence,
     g,
     getmem,
@@ -57,6 +39,28 @@ from triton_dist.primitives.shmem_functions import (
     remote_ptr,
     signal_op,
     signal_wait_until,
+    uint64_wait_until_equals,
+    ulong_put_signal,
+)
+from triton_dist.primitives.shmem_team_functions import (
+    barrier,
+    barrier_all,
+    barrier_all_block,
+    barrier_all_warp,
+    barrier_block,
+    barrier_warp,
+    broadcast,
+    broadcast_block,
+    broadcast_warp,
+    broadcastmem,
+    broadcastmem_block,
+    broadcastmem_warp,
+    fcollect,
+    fcollect_block,
+    fcollect_warp,
+    fcollectmem,
+    fcollectmem_block,
+    fcollectmem_warp,
     sync_all,
     sync_all_block,
     sync_all_warp,
@@ -66,8 +70,6 @@ from triton_dist.primitives.shmem_functions import (
     team_sync_block,
     team_sync_warp,
     team_translate_pe,
-    uint64_wait_until_equals,
-    ulong_put_signal,
 )
 
 NVSHMEM_CMP_EQ = tl.constexpr(0)

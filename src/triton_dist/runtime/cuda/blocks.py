@@ -28,6 +28,7 @@ class Block:
     """One symmetric allocation: the same ``offset`` on all ranks of its ``arena``'s team.
 
     number: its place in the order of the team's allocations. span: bytes that it takes from the heap, or of adopted mappings.
+    itemsize: bytes of the elements that reports count in.
     freed: ``symm_free`` was called, or its world has ended. settled: no kernel of this rank uses it any more.
     references: storages of this process over it, on any rank.
     release, keeps: of adopted memory: unmaps it, and the tensor that it came from. world_ended, before: this is no allocation of this
@@ -40,6 +41,7 @@ class Block:
     span: int
     arena: Arena
     name: str
+    itemsize: int = 1
     freed: bool = False
     settled: bool = False
     references: int = 0

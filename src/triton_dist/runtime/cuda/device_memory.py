@@ -1,7 +1,8 @@
-"""torch tensors over mapped device memory, and how we learn that the last one of them is gone."""
+"""torch tensors over mapped memory, and how we learn that the last one of them is gone."""
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +18,15 @@ class _DeviceMemory:
 
 
 def tensor_over(address: int, nbytes: int, device: torch.device, dropped: Callable[[], Any] | None = None) -> torch.Tensor:
-    """A uint8 tensor of ``nbytes`` (at least 1) over mapped device memory.
+    """A uint8 tensor of ``nbytes`` (at least 1) over mapped memory of a GPU, or of the host for the device "cpu".
 
     dropped: called once nothing refers to the storage any more: no view, no ``as_strided``, no graph of autograd. It may be called from
     anywhere, in any thread, and is not called when the interpreter ends.
     """
-    memory = _DeviceMemory(address, nbytes)
+    on_host = device.type == "cpu"
+    memory: Any = (ctypes.c_ubyte * nbytes).from_address(address) if on_host else _DeviceMemory(address, nbytes)
     if dropped is not None:
         weakref.finalize(memory, dropped).atexit = False
+    if on_host:
+        return torch.frombuffer(memory, dtype=torch.uint8)
     return torch.as_tensor(memory, device=device)

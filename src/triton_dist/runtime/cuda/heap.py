@@ -1,309 +1,53 @@
-"""The symmetric heap on CUDA: collective allocation among the ranks of a team, and when memory may be used again.
-
-Every call is a meeting of the ranks of one team, at which each of them says what it asks for, which of the team's blocks nothing refers
-to any more on it, and what is free in its heap. All of them then decide the same without another word. The memory of a block is used
-again once no rank has a tensor there, freed or not.
-"""
+"""The symmetric heap on CUDA: what the driver maps, and memory of other libraries that is mapped a second time."""
 
 from __future__ import annotations
 
-import gc
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from ...errors import (
-    AllocationMismatchError,
-    CaptureError,
-    HeapFullError,
-    InvalidArgumentError,
-    NotInitializedError,
-    NotSymmetricError,
-    TritonDistError,
-    UnreachablePeerError,
-    UseAfterFreeError,
-)
-from ..address_map import MAX_HEAP_SIZE, rank_of
-from ..agreement import raise_first
-from ..arena import Arena
-from ..context_layout import SHMEM_BYTES
-from ..offsets import OffsetAllocator, Range
-from ..symmetric import address_of
+from ...errors import TritonDistError
+from ..context_layout import MEMBERS_PER_TEAM
+from ..process_heap import TEAMS_ALWAYS_THERE, ProcessHeap, view_of_block
 from ..team import Team
-from . import device_memory, driver
+from ..wait_board import BlockName
+from . import driver
 from .adoption import adopt_memory, describe_ordinary, inspect
-from .blocks import Block, BlockTable, count_dropped, leave_behind, left_over_in, left_over_ranges, merged
-from .mapping import AddressMap, data_base
-from .team_table import TeamTable
+from .mapping import AddressMap
 
 if TYPE_CHECKING:
     from .world import CudaWorld
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What a rank says at a meeting.
-
-    kind, request: the call, the same on all ranks. asked: it in words. failure: what is wrong with the arguments here.
-    dead: numbers of the team's blocks that nothing refers to here. free: this rank's free offsets. records: free records of the table of
-    teams. placed: where the team's blocks lie as this rank sees it, and its last one in words.
-    """
-
-    kind: str
-    request: Any
-    asked: str
-    failure: tuple[type[TritonDistError], str] | None
-    dead: tuple[int, ...]
-    free: list[Range]
-    records: int
-    placed: tuple[int, str]
-
-
-@dataclass
-class _TeamState:
-    """A team as its ranks know it. count: allocations made so far. record: in the table of teams. last: the last allocation, in words."""
-
-    team: Team
-    arena: Arena
-    count: int = 0
-    record: int | None = None
-    last: str = "nothing yet"
-
-
-class CudaHeap:
-    """This process's view of all heaps. Made by all ranks together.
+class CudaHeap(ProcessHeap):
+    """This process's view of all heaps on the GPUs. Made by all ranks together.
 
     size: bytes of each rank's heap, the same on all ranks; rounded up to what the driver maps.
     Raises InvalidArgumentError, HeapFullError, AddressInUseError, UnreachablePeerError: the same on every rank.
     """
 
     def __init__(self, world: CudaWorld, size: int) -> None:
-        self._world = world
-        self._process = os.getpid()
-        sizes = world.gather(size)
-        if set(sizes) != {size}:
-            other = next(rank for rank, there in enumerate(sizes) if there != sizes[0])
-            raise InvalidArgumentError(
-                f"heap_size is {sizes[0]} on rank 0 but {sizes[other]} on rank {other}; all ranks must ask for the same (argument or "
-                "TRITON_DIST_HEAP_SIZE)"
-            )
-        self._unit = driver.granularity(world.device.index or 0)
-        self.size = self._rounded(size)
-        # Behind the heap that was asked for lie the words of the device barriers, which peers write.
-        self._words = range(self.size, self.size + self._rounded(SHMEM_BYTES))
-        self._map = AddressMap(world.device.index or 0, world.rank, world.world_size, self._words.stop, world.gather)
-        self._offsets = OffsetAllocator.of_ranges([(0, MAX_HEAP_SIZE)])
-        self._blocks = BlockTable()
-        self._teams: dict[tuple[int, ...], _TeamState] = {}
-        try:
-            self._table = TeamTable(self.bytes_at)
-            everyone = Team(world.rank, tuple(range(world.world_size)))
-            self._enter(everyone, [self._table.free])
-            for _ in ("the ranks that share memory", "the ranks of this host"):
-                self._table.enter(everyone, [self._table.free])
-            self.bytes_at(self.words_address, len(self._words)).zero_()
-            self._keep_clear(everyone.ranks)
-        except BaseException:
-            self._map.close()
-            raise
-
-    def close(self) -> None:
-        """Unmap everything; all ranks call it. Tensors that still exist are UseAfterFreeError wherever this package gets them."""
-        self._world.synchronize()
-        for block in self._blocks:
-            if block.release is not None:
-                block.release()
-                block.release = block.keeps = None
-        leave_behind(list(self._blocks))
-        self._map.close()
-
-    @property
-    def words_address(self) -> int:
-        """Address of this process's words of the device barriers."""
-        return data_base(self._world.rank) + self._words.start
-
-    def _rounded(self, nbytes: int) -> int:
-        """Up to a multiple of what the driver maps."""
-        return -(-nbytes // self._unit) * self._unit
-
-    def bytes_at(self, address: int, nbytes: int) -> torch.Tensor:
-        """A uint8 tensor over mapped device memory."""
-        return device_memory.tensor_over(address, nbytes, self._world.device)
-
-    # ------------------------------------------------------------------ teams
-
-    def make_team(self, world: CudaWorld, team: Team, arena_size: int) -> None:
-        """Set ``arena_size`` bytes aside for a team; all its ranks call it. See ``runtime.team.make_team``."""
-        state, calls = self._meet(team, "make_team", f"arena_size={arena_size}")
-        state.arena.reserve(arena_size, [call.free for call in calls])
-
-    def free_team(self, world: CudaWorld, team: Team) -> None:
-        """Give the arena of a team back; all its ranks call it. Raises InvalidArgumentError if a tensor of it lives on one of them."""
-        gc.collect()
-        state, calls = self._meet(team, "free_team", "")
-        living = self._blocks.of_team(team.ranks)
-        if living:
-            number, block = next(iter(living.items()))
-            rank = next(rank for rank, call in zip(team.ranks, calls, strict=True) if number not in call.dead)
-            raise InvalidArgumentError(
-                f"free_team: tensors of the team of ranks {list(team.ranks)} still live: rank {rank} refers to {block.name!r}; "
-                "drop every reference to them first"
-            )
-        state.arena.close()
-        self._table.remove(state.record)
-        del self._teams[team.ranks]
-
-    def team_number(self, team: Team) -> int | None:
-        """The number by which kernels name a team; None if it has none."""
-        state = self._teams.get(team.ranks)
-        return None if state is None else state.record
-
-    def _enter(self, team: Team, free_records: Sequence[int]) -> _TeamState:
-        """Begin to keep book of a team at its first meeting."""
-        arena = Arena(team.ranks, [self._offsets], self.size, from_top=team.size < self._world.world_size)
-        state = _TeamState(team, arena, record=self._table.enter(team, free_records))
-        self._teams[team.ranks] = state
-        return state
-
-    def _keep_clear(self, everyone: tuple[int, ...]) -> None:
-        """Leave the offsets unused at which some rank still has tensors of an earlier world, until it drops them."""
-        state = self._teams[everyone]
-        by_rank = self._world.gather(left_over_ranges())
-        for start, end in merged([there for ranges in by_rank for there in ranges]):
-            end = min(end, MAX_HEAP_SIZE)
-            self._offsets.take(start, end - start)
-            block = Block(state.count, start, end - start, end - start, state.arena, "memory of a world that has ended", freed=True)
-            block.world_ended, block.before = True, left_over_in(start, end)
-            state.count += 1
-            self._blocks.add(block)
-
-    # ------------------------------------------------------------------ meetings
-
-    def _meet(
-        self,
-        team: Team,
-        kind: str,
-        asked: str,
-        check: Callable[[], Any] | None = None,
-        *,
-        request: Any = None,
-        failure: TritonDistError | None = None,
-    ) -> tuple[_TeamState, list[_Call]]:
-        """Meet the ranks of ``team``, see that all make the same call, and free what nobody refers to any more.
-
-        asked: the call in words; it has to be the same on all ranks, or ``request`` has to be, if given.
-        check: of this rank's arguments. An error of it, or ``failure``, found before, is raised on all ranks.
-        Raises AllocationMismatchError. Free ranges in the calls are those after the freeing.
-        """
-        if os.getpid() != self._process:
-            raise NotInitializedError(
-                f"{kind}: this process was forked from rank {self._world.rank} and is no rank itself; make collective calls in the rank"
-            )
-        cause = failure
-        if self._world.streams.capturing:
-            cause = CaptureError(
-                f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, "
-                "or call the operator once before it is captured"
-            )
-        if check is not None:
-            try:
-                check()
-            except TritonDistError as error:
-                cause = error
-        calls = self._world.gather_among(team.ranks, self._say(team, kind, asked if request is None else request, asked, cause))
-        # First what is wrong with the arguments: it may be why the calls differ.
-        raise_first([call.failure for call in calls], team.ranks, f"symmetric {kind}", cause)
-        _check_same(team.ranks, calls)
-        state = self._teams.get(team.ranks) or self._enter(team, [call.records for call in calls])
-        freed = [self._forget(team, number) for number in sorted(set.intersection(*(set(call.dead) for call in calls)))]
-        given_back = [there for there in freed if not state.arena.set_aside_at(there[0])]
-        return state, [_with_free(call, given_back) for call in calls] if given_back else calls
-
-    def _say(self, team: Team, kind: str, request: Any, asked: str, cause: TritonDistError | None) -> _Call:
-        count_dropped()
-        blocks = self._blocks.of_team(team.ranks)
-        # A call that fails frees nothing; in a capture it could not wait for the device.
-        dead = {} if cause is not None else {number: block for number, block in blocks.items() if block.dead}
-        if not all(block.settled for block in dead.values()):
-            # Kernels that were queued before the tensors went may still use the memory.
-            self._world.synchronize()
-            for block in dead.values():
-                block.settled = True
-        state = self._teams.get(team.ranks)
-        places = hash(tuple((number, block.offset, block.span) for number, block in sorted(blocks.items())))
-        return _Call(
-            kind,
-            request,
-            asked,
-            None if cause is None else (type(cause), str(cause)),
-            tuple(dead),
-            self._offsets.free_ranges(),
-            self._table.free,
-            (places, "nothing yet" if state is None else state.last),
+        device = world.device.index or 0
+        self._cuda_world = world
+        super().__init__(
+            world,
+            size,
+            driver.granularity(device),
+            lambda rounded: AddressMap(device, world.rank, world.world_size, rounded, world.gather),
         )
 
-    def _forget(self, team: Team, number: int) -> Range:
-        """Let the memory of a block be used again. Returns its offsets."""
-        block = self._blocks.of_team(team.ranks)[number]
-        block.freed = True
-        self._blocks.remove(block)
-        if block.release is not None:
-            block.release()
-        block.arena.free(block.offset, block.span)
-        return block.offset, block.offset + block.span
+    def _publish(self) -> None:
+        """Tensors, and the words in which the ranks of each team meet: the wait board names them."""
+        size = 4 * MEMBERS_PER_TEAM
+        numbers = sorted({*range(TEAMS_ALWAYS_THERE), *self.team_numbers()})
+        words = [BlockName(f"arrived_at_barrier_of_team_{number}", self.words_offset + number * size, size) for number in numbers]
+        self._cuda_world.publish_blocks([*self._blocks, *words])
 
-    # ------------------------------------------------------------------ tensors
+    def _describe_ordinary(self, tensor: torch.Tensor) -> str:
+        return describe_ordinary(tensor, self._world.device)
 
-    def allocate(
-        self, world: CudaWorld, team: Team, shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
-    ) -> torch.Tensor:
-        """Allocate the same tensor on every rank of ``team``; all of them call it. See ``runtime.symmetric.symm_empty``."""
-        sizes = tuple(shape)
-        asked = f"{_dtype_name(dtype)}{list(sizes)}" + (" of zeros" if zero else "")
-
-        def check() -> None:
-            if any(size < 0 for size in sizes):
-                raise InvalidArgumentError(f"shape {sizes} has a negative size")
-
-        nbytes = dtype.itemsize
-        for size in sizes:
-            nbytes *= size
-        block = self._place(team, asked, nbytes, name, check)
-        flat = block.storage(world.rank, world.device)
-        if zero:
-            flat.zero_()
-            world.synchronize(world.streams.current())
-            world.gather_among(team.ranks, "zeroed")
-        return flat.view(dtype).view(sizes)
-
-    def _place(self, team: Team, asked: str, nbytes: int, name: str | None, check: Callable[[], Any]) -> Block:
-        """A new block; tensors that only reference cycles still hold are collected before the heap counts as full."""
-        state, calls = self._meet(team, "allocation", asked, check)
-        try:
-            offset = state.arena.allocate(nbytes, [call.free for call in calls])
-        except HeapFullError:
-            gc.collect()
-            state, calls = self._meet(team, "allocation", asked)
-            offset = state.arena.allocate(nbytes, [call.free for call in calls])
-        return self._add(state, offset, nbytes, OffsetAllocator.padded(nbytes), name, asked)
-
-    def _add(self, state: _TeamState, offset: int, nbytes: int, span: int, name: str | None, asked: str) -> Block:
-        block = Block(state.count, offset, nbytes, span, state.arena, name or f"symm{state.count}")
-        state.count += 1
-        state.last = f"{asked} at offset {offset}"
-        self._blocks.add(block)
-        self._world.publish_blocks(self._blocks)
-        return block
-
-    def adopt(self, world: CudaWorld, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
-        """A symmetric tensor over another library's memory; all ranks of ``team`` call it. See ``runtime.symmetric.symm_adopt``."""
-        asked = f"{_dtype_name(tensor.dtype)}{list(tensor.shape)} with strides {list(tensor.stride())}"
-        if rank_of(address_of(tensor)) is not None:
-            self._meet(team, "adoption", f"{asked}, symmetric already", lambda: self.find(tensor, "symm_adopt"))
-            return tensor
+    def _adopt_ordinary(self, team: Team, tensor: torch.Tensor, name: str | None, asked: str) -> torch.Tensor:
+        world = self._cuda_world
         found = problem = None
         try:
             found = inspect(tensor, world.device)
@@ -326,85 +70,4 @@ class CudaHeap:
         block = self._add(state, offset, found.size, span, name, asked)
         # Its first owner must not give the memory to others while the adopted tensor lives.
         block.release, block.keeps = undo.run, tensor
-        return _view(block.storage(world.rank, world.device), tensor, found.skip)
-
-    def lookup(self, address: int) -> Block | None:
-        """The block that an address of any rank's heap lies in, freed or not."""
-        return self._blocks.at(address)
-
-    def find(self, tensor: torch.Tensor, what: str) -> Block:
-        """The block that a tensor lies in. Raises NotSymmetricError, UseAfterFreeError."""
-        address = address_of(tensor)
-        block = self.lookup(address)
-        if block is not None and not block.freed:
-            return block
-        self.check_alive(tensor, what)
-        raise NotSymmetricError(
-            f"{what} needs a symmetric tensor, but a tensor of shape {list(tensor.shape)} {describe_ordinary(tensor, self._world.device)}"
-        )
-
-    def check_alive(self, tensor: torch.Tensor, what: str) -> None:
-        """Raise UseAfterFreeError if a tensor lies in symmetric memory that was freed or whose world has ended. Any tensor may be given."""
-        address = address_of(tensor)
-        if rank_of(address) is None:
-            return
-        block = self.lookup(address)
-        if block is not None and not block.freed:
-            return
-        if block is not None and not block.world_ended:
-            raise UseAfterFreeError(f"{what}: {block.name!r} was freed before")
-        raise UseAfterFreeError(
-            f"{what}: a tensor of shape {list(tensor.shape)} lies in the symmetric memory of a world that has ended (finalize), "
-            "or of a tensor that was freed; allocate it again after initialize()"
-        )
-
-    def peer(self, tensor: torch.Tensor, rank: int) -> torch.Tensor:
-        """A tensor over the same elements in ``rank``'s memory."""
-        block = self.find(tensor, "symm_peer")
-        if rank not in block.ranks:
-            raise UnreachablePeerError(f"symm_peer: {block.name!r} exists on ranks {list(block.ranks)}, not on rank {rank}")
-        address = address_of(tensor)
-        owner = rank_of(address) or 0
-        if owner == rank:
-            return tensor
-        return _view(block.storage(rank, self._world.device), tensor, address - data_base(owner) - block.offset)
-
-    def free(self, world: CudaWorld, tensor: torch.Tensor) -> None:
-        """Free the block of a tensor on all its ranks; all of them call it."""
-        block = self.find(tensor, "symm_free")
-        team = Team(block.ranks.index(world.rank), block.ranks)
-        self._meet(team, "free", f"{block.name!r}", request=block.number)
-        block.freed = True
-        world.publish_blocks(self._blocks)
-
-
-def _view(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.Tensor:
-    """The elements of ``like``, with its strides, ``skip`` bytes behind the start of a uint8 tensor."""
-    itemsize = like.element_size()
-    usable = (whole.numel() - skip) // itemsize * itemsize
-    return whole[skip : skip + usable].view(like.dtype).as_strided(like.shape, like.stride())
-
-
-def _check_same(ranks: Sequence[int], calls: Sequence[_Call]) -> None:
-    """Raise AllocationMismatchError if two ranks make different calls, or have placed the same allocations differently."""
-    first = calls[0]
-    for rank, call in zip(ranks, calls, strict=True):
-        if (call.kind, call.request) != (first.kind, first.request):
-            raise AllocationMismatchError(
-                f"symmetric {call.kind}: rank {rank} asked for {call.kind} {call.asked}, but rank {ranks[0]} asked for {first.kind} "
-                f"{first.asked}; all ranks must make the same symmetric allocations and frees in the same order"
-            )
-        if call.placed != first.placed:
-            raise AllocationMismatchError(
-                f"symmetric {call.kind}: the ranks' heaps differ: the last allocation of rank {rank} was {call.placed[1]}, that of rank "
-                f"{ranks[0]} was {first.placed[1]}; finalize() and initialize() the world again"
-            )
-
-
-def _with_free(call: _Call, ranges: Sequence[Range]) -> _Call:
-    """The call of a rank that has these ranges free, too."""
-    return replace(call, free=merged([*call.free, *ranges]))
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+        return view_of_block(block.storage(world.rank, world.device), tensor, found.skip)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -20,9 +19,11 @@ from ...errors import (
     UnreachablePeerError,
     WaitTimeoutError,
 )
-from .. import context_layout, peers
+from .. import peers
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
 from ..agreement import agreed
+from ..context_words import first_words
+from ..launcher import TIMEOUT, check_launcher
 from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
 from . import driver
@@ -31,11 +32,6 @@ from .peers import check_peers
 from .streams import CudaStreams
 from .team_gather import gather_among
 from .watchdog import Watchdog
-
-DEFAULT_HEAP_SIZE = 1 << 30
-"""Bytes of each rank's heap unless ``initialize(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
-
-_TIMEOUT = timedelta(minutes=5)
 
 
 class CudaWorld:
@@ -51,7 +47,7 @@ class CudaWorld:
         if not torch.cuda.is_available():
             raise NotInitializedError(
                 "initialize() needs a world of ranks, and there is no GPU here: "
-                "run the function by triton_dist.simulate(fn, world_size=...), or the script where GPUs are"
+                "run the function by triton_dist.simulate(fn, world_size=...), or start the script by torchrun, for a CPU process a rank"
             )
         driver.bindings()
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -63,9 +59,9 @@ class CudaWorld:
         # torch makes all its streams with the first one, and that waits for the device: not while a stream waits for a word.
         torch.cuda.Stream(self.device)
         if not dist.is_initialized():
-            _check_launcher()
+            check_launcher()
             # No device_id: NCCL starts when it is first used, so that ranks that only use this package may share a GPU.
-            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT)
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=TIMEOUT)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(self.world_size)))
         self.num_nodes = max(1, self.world_size // self.local_world_size)
@@ -75,7 +71,7 @@ class CudaWorld:
         self._board: WaitBoard | None = None
         self._board_pointer = 0
         self._watchdog: Watchdog | None = None
-        self._control = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         try:
             self.together("looking at the world", self._check_place)
             check_peers(self.device.index, self.world_size, self.gather)
@@ -160,21 +156,10 @@ class CudaWorld:
 
     def _write_context_page(self) -> None:
         """What kernels read at the constant address: who they are and which heaps are mapped."""
-        words = torch.zeros(context_layout.TEAM_TABLE // 4, dtype=torch.int32)
-        for offset, value in (
-            (context_layout.RANK, self.rank),
-            (context_layout.NUM_RANKS, self.world_size),
-            (context_layout.LOCAL_RANK, self.local_rank),
-            (context_layout.LOCAL_NUM_RANKS, self.local_world_size),
-        ):
-            words[offset // 4] = value
-        mask = words[context_layout.PEER_MASK // 4 : context_layout.PEER_MASK // 4 + 4].view(torch.uint8)
-        for peer in range(self.world_size):
-            mask[peer // 8] |= 1 << (peer % 8)
-        pointer = words[context_layout.WAIT_BOARD // 4 : context_layout.WAIT_BOARD // 4 + 2].view(torch.int64)
-        pointer[0] = self._board_pointer
-        words[context_layout.SHMEM_WORDS // 4 : context_layout.SHMEM_WORDS // 4 + 2].view(torch.int64)[0] = self.heap.words_address
-        self.heap.bytes_at(CONTEXT, words.numel() * 4).copy_(words.view(torch.uint8))
+        words = first_words(
+            self.rank, self.world_size, self.local_rank, self.local_world_size, self._board_pointer, self.heap.words_address
+        )
+        self.heap.bytes_at(CONTEXT, words.numel()).copy_(words)
         torch.cuda.synchronize(self.device)
         self.gather("context page written")
 
@@ -244,12 +229,3 @@ class CudaWorld:
         except (WaitTimeoutError, PeerLostError):
             return False
         return True
-
-
-def _check_launcher() -> None:
-    missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
-        raise NotInitializedError(
-            f"initialize() finds no {', '.join(missing)} in the environment: start the script by torchrun, "
-            "or call torch.distributed.init_process_group first"
-        )

@@ -70,9 +70,9 @@ def symm_at_tile(context: Program, pointers, ranks):
 
 def symm_at_each(context: Program, addresses, ranks, mask) -> np.ndarray:
     """``symm_at`` where each active thread has its own pointer or rank; the others get NULL."""
-    places, ranks = _spread(context, addresses, np.dtype(np.int64)), _spread(context, ranks, np.dtype(np.int32))
+    places, ranks = spread(context, addresses, np.dtype(np.int64)), spread(context, ranks, np.dtype(np.int32))
     moved = np.zeros(context.threads, np.int64)
-    for lane in np.flatnonzero(_active(context, mask)).tolist():
+    for lane in np.flatnonzero(active_threads(context, mask)).tolist():
         moved[lane] = places[lane] + _shift_to(context, int(places[lane]), int(ranks[lane]), "symm_at")
     return moved
 
@@ -171,19 +171,21 @@ def thread_index(context: Program) -> np.ndarray:
     return np.arange(context.threads, dtype=np.int32)
 
 
-def _active(context: Program, mask) -> np.ndarray:
+def active_threads(context: Program, mask) -> np.ndarray:
+    """For each thread of the block whether it comes here; all do where there is no mask."""
     if mask is None:
         return np.ones(context.threads, np.bool_)
     return np.broadcast_to(mask, (context.threads,))
 
 
-def _spread(context: Program, value, dtype: np.dtype) -> np.ndarray:
+def spread(context: Program, value, dtype: np.dtype) -> np.ndarray:
+    """A value for each thread of the block."""
     return np.broadcast_to(np.asarray(value, dtype), (context.threads,))
 
 
 def check_all_threads(context: Program, mask) -> None:
     """A block barrier under a condition hangs or worse on a GPU unless every thread comes."""
-    active = _active(context, mask)
+    active = active_threads(context, mask)
     if not active.all():
         raise SimulationError(
             f"a block barrier is reached by {int(active.sum())} of {context.threads} threads; move it out of the condition so that all come"
@@ -192,9 +194,9 @@ def check_all_threads(context: Program, mask) -> None:
 
 def load_each(context: Program, addresses, on, dtype: np.dtype, mask) -> np.ndarray:
     """``ld`` or a scalar ``tl.load`` where each thread has its own address."""
-    active = _active(context, mask) & _spread(context, on, np.dtype(np.bool_))
+    active = active_threads(context, mask) & spread(context, on, np.dtype(np.bool_))
     lanes = np.flatnonzero(active)
-    places = _spread(context, addresses, np.dtype(np.int64))[lanes]
+    places = spread(context, addresses, np.dtype(np.int64))[lanes]
     result = np.zeros(context.threads, dtype)
     _check_lanes(context, places, dtype, "ld")
     result[lanes] = scalar_view(dtype)[element_index(places, dtype.itemsize)]
@@ -210,9 +212,9 @@ def _check_lanes(context: Program, places: np.ndarray, dtype: np.dtype, what: st
 
 def store_each(context: Program, addresses, values, dtype: np.dtype, mask, location: int) -> None:
     """``st`` where addresses or values differ from thread to thread. The last thread's value stays where several write one word."""
-    lanes = np.flatnonzero(_active(context, mask))
-    places = _spread(context, addresses, np.dtype(np.int64))[lanes]
-    data = _spread(context, values, dtype)[lanes]
+    lanes = np.flatnonzero(active_threads(context, mask))
+    places = spread(context, addresses, np.dtype(np.int64))[lanes]
+    data = spread(context, values, dtype)[lanes]
     for address, value in zip(places.tolist(), data, strict=True):
         check_scalar(context, address, dtype.itemsize, "st", None)
         put_word(context, address, value, dtype, location)
@@ -220,18 +222,18 @@ def store_each(context: Program, addresses, values, dtype: np.dtype, mask, locat
 
 def store_first(context: Program, address, value, on, dtype: np.dtype, mask, location: int) -> None:
     """Stock ``tl.store`` of a scalar: thread 0 stores, if it comes here."""
-    if not _active(context, mask)[0] or not _spread(context, on, np.dtype(np.bool_))[0]:
+    if not active_threads(context, mask)[0] or not spread(context, on, np.dtype(np.bool_))[0]:
         return
-    place = int(_spread(context, address, np.dtype(np.int64))[0])
+    place = int(spread(context, address, np.dtype(np.int64))[0])
     check_scalar(context, place, dtype.itemsize, "store", None)
-    put_word(context, place, _spread(context, value, dtype)[0], dtype, location)
+    put_word(context, place, spread(context, value, dtype)[0], dtype, location)
 
 
 def atomic_add_each(context: Program, addresses, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
     """``atomic_add`` by every active thread, in thread order; gives each the value that it saw."""
     result = np.zeros(context.threads, dtype)
-    places, data = _spread(context, addresses, np.dtype(np.int64)), _spread(context, values, dtype)
-    for lane in np.flatnonzero(_active(context, mask)).tolist():
+    places, data = spread(context, addresses, np.dtype(np.int64)), spread(context, values, dtype)
+    for lane in np.flatnonzero(active_threads(context, mask)).tolist():
         result[lane] = atomic_scalar(context, ADD, int(places[lane]), data[lane], True, dtype, None, location)
     return result
 
@@ -239,19 +241,19 @@ def atomic_add_each(context: Program, addresses, values, dtype: np.dtype, mask, 
 def atomic_cas_each(context: Program, addresses, expected, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
     """``atomic_cas`` by every active thread, in thread order; gives each the value that it saw."""
     result = np.zeros(context.threads, dtype)
-    places = _spread(context, addresses, np.dtype(np.int64))
-    wanted, data = _spread(context, expected, dtype), _spread(context, values, dtype)
-    for lane in np.flatnonzero(_active(context, mask)).tolist():
+    places = spread(context, addresses, np.dtype(np.int64))
+    wanted, data = spread(context, expected, dtype), spread(context, values, dtype)
+    for lane in np.flatnonzero(active_threads(context, mask)).tolist():
         result[lane] = compare_and_swap_scalar(context, int(places[lane]), wanted[lane], data[lane], dtype, None, location)
     return result
 
 
 def wait_each(context: Program, addresses, counts, expected, compare: str, dtype: np.dtype, mask, location: int) -> Steps:
     """A ``wait`` whose words differ from thread to thread: each active thread's condition has to hold."""
-    lanes = np.flatnonzero(_active(context, mask)).tolist()
-    places = _spread(context, addresses, np.dtype(np.int64))
-    numbers = _spread(context, counts, np.dtype(np.int32))
-    values = _spread(context, expected, dtype)
+    lanes = np.flatnonzero(active_threads(context, mask)).tolist()
+    places = spread(context, addresses, np.dtype(np.int64))
+    numbers = spread(context, counts, np.dtype(np.int32))
+    values = spread(context, expected, dtype)
     for address, count, value in {(int(places[lane]), int(numbers[lane]), values[lane].item()) for lane in lanes}:
         yield from wait(context, address, count, value, compare, dtype.itemsize, location)
 
@@ -262,8 +264,8 @@ def _merge(mask: np.ndarray, new: tuple, old: tuple) -> tuple:
 
 def divergent_if(context: Program, mask, condition, then_side: Callable, else_side: Callable) -> Steps:
     """Both sides run as coroutines, each under its own mask, and join; so one side may wait for what the other does."""
-    active = _active(context, mask)
-    taken = active & _spread(context, condition, np.dtype(np.bool_))
+    active = active_threads(context, mask)
+    taken = active & spread(context, condition, np.dtype(np.bool_))
     skipped = active & ~taken
     if not skipped.any():
         return (yield from then_side(taken))
@@ -294,12 +296,12 @@ def _join(requests: list, changed: bool):
 
 def divergent_while(context: Program, mask, values: tuple, test: Callable, body: Callable) -> Steps:
     """Threads that are done wait for those that are not: masked lock step."""
-    active = _active(context, mask)
+    active = active_threads(context, mask)
     results = None
     while True:
         condition, *forwarded = yield from test(active, *values)
         results = tuple(forwarded) if results is None else _merge(active, tuple(forwarded), results)
-        staying = active & _spread(context, condition, np.dtype(np.bool_))
+        staying = active & spread(context, condition, np.dtype(np.bool_))
         if not staying.any():
             return results
         again = yield from body(staying, *forwarded)
@@ -313,7 +315,7 @@ def divergent_for(context: Program, mask, lower, upper, step, values: tuple, bod
     """A ``range`` whose bounds differ from thread to thread."""
     if np.any(np.asarray(step) <= 0):
         raise DeviceAssertionError("the step of a range has to be positive")
-    active = _active(context, mask)
+    active = active_threads(context, mask)
     index = np.broadcast_to(lower, (context.threads,))
     while True:
         running = active & (index < upper)

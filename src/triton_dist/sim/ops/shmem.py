@@ -30,7 +30,7 @@ def _calls(context: Program, what: str, level: str, mask, operands: tuple, locat
     if mask is None and not any(isinstance(operand, np.ndarray) for operand in operands):
         times = {"thread": context.threads, "warp": context.threads // WARP, "block": 1}[level]
         return [(tuple(int(operand) for operand in operands), times)]
-    active = primitives._active(context, mask)
+    active = primitives.active_threads(context, mask)
     spread = np.stack([np.broadcast_to(np.asarray(operand, np.int64), (context.threads,)) for operand in operands], axis=1)
     if level == "thread":
         rows = spread[active].tolist()
@@ -160,7 +160,7 @@ def signal_wait(context: Program, mask, address, expected, compare: str, dtype: 
 def store_scalar(context: Program, dtype: np.dtype, mask, dest, value, pe, location: int) -> None:
     """``p``: each thread's scalar lands later, as a blocking put does."""
     size = dtype.itemsize
-    active = primitives._active(context, mask)
+    active = primitives.active_threads(context, mask)
     data = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), (context.threads,)))
     bits = data.view(f"i{size}").astype(np.int64)
     for (to, pattern, rank), _ in _calls(context, "p", "thread", active, (dest, bits, pe), location):
@@ -175,7 +175,7 @@ def load_scalar(context: Program, dtype: np.dtype, mask, source, pe):
     """``g``: one scalar, or an array of one for each thread where pointer or rank differ."""
     if not isinstance(source, np.ndarray) and not isinstance(pe, np.ndarray):
         return primitives.load_word(context, _on_rank(context, source, pe, "g"), dtype, None)
-    active = primitives._active(context, mask)
+    active = primitives.active_threads(context, mask)
     places = np.zeros(context.threads, np.int64)
     where, ranks = np.broadcast_to(source, places.shape), np.broadcast_to(pe, places.shape)
     for lane in np.flatnonzero(active).tolist():
@@ -227,7 +227,7 @@ def _each(context: Program, mask, function: Callable[..., int], *operands):
         return function(*(int(operand) for operand in operands))
     spread = [np.broadcast_to(operand, (context.threads,)) for operand in operands]
     result = np.zeros(context.threads, np.int64 if len(operands) == 2 else np.int32)
-    for lane in np.flatnonzero(primitives._active(context, mask)).tolist():
+    for lane in np.flatnonzero(primitives.active_threads(context, mask)).tolist():
         result[lane] = function(*(int(operand[lane]) for operand in spread))
     return result
 

@@ -133,10 +133,15 @@ def _bandwidth(name: str, rows: list[list[float]]) -> Finding:
 
 def main() -> None:
     """What one rank of the measurement does; started by the doctor."""
+    import torch
+
     import triton_dist
 
     from .measure import Sizes, measure
 
+    if not torch.cuda.is_available():
+        # initialize() would make the ranks CPU processes, and there is nothing to measure in those.
+        raise triton_dist.errors.NotInitializedError("there is no GPU here to measure")
     triton_dist.initialize(heap_size=HEAP_SIZE)
     measured = measure(Sizes())
     if triton_dist.rank() == 0:

@@ -13,7 +13,15 @@ from tests.runtime.cuda.fake_driver import (
 from tests.runtime.cuda.fake_world import HEAP, FakeWorld, everyone, offset_of
 from triton_dist import errors
 from triton_dist.runtime.address_map import CONTEXT
-from triton_dist.runtime.context_layout import MAX_TEAMS, MEMBERS_PER_TEAM, TEAM_MEMBERS, TEAM_RECORD_BYTES, TEAM_TABLE
+from triton_dist.runtime.context_layout import (
+    MAX_TEAMS,
+    MEMBERS_PER_TEAM,
+    SHMEM_BYTES,
+    SHMEM_EPOCHS,
+    TEAM_MEMBERS,
+    TEAM_RECORD_BYTES,
+    TEAM_TABLE,
+)
 from triton_dist.runtime.symmetric import address_of
 
 MEBIBYTE = 1 << 20
@@ -118,8 +126,14 @@ def teams_are_freed(fake: FakeDriver) -> None:
     world = FakeWorld()
     if world.rank > 1:
         return
+    published: list[str] = []
+    world.publish_blocks = lambda blocks: published.__setitem__(slice(None), [block.name for block in blocks])  # type: ignore[method-assign]
     team = triton_dist.make_team([0, 1], arena_size=MEBIBYTE)
     tensor = triton_dist.symm_empty(10, group=team)
+    meetings = [name for name in published if name.startswith("arrived_at")]
+    assert meetings == [f"arrived_at_barrier_of_team_{number}" for number in range(FIRST + 1)]
+    words = world.heap.bytes_at(world.heap.words_address, SHMEM_BYTES)
+    words.fill_(7)
     if world.rank == 1:
         del tensor
     with pytest.raises(errors.InvalidArgumentError, match="rank 0 refers to 'tensor'"):
@@ -127,6 +141,8 @@ def teams_are_freed(fake: FakeDriver) -> None:
     tensor = None
     triton_dist.free_team(team)
     assert world.words(TEAM_TABLE + FIRST * TEAM_RECORD_BYTES, 4) == [0] * 4
+    cleared = [*range(FIRST * 512, FIRST * 512 + 512), *range(SHMEM_EPOCHS + 4 * FIRST, SHMEM_EPOCHS + 4 * FIRST + 4)]
+    assert (words == 0).nonzero().flatten().tolist() == cleared, "the words of its barriers, and no others"
     assert world.heap._offsets.free_ranges(0, HEAP) == [(0, HEAP)]
     with pytest.raises(errors.InvalidArgumentError, match="as long as the world"):
         triton_dist.free_team(triton_dist.Team(world.rank, tuple(range(world.world_size))))
