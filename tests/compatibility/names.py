@@ -59,7 +59,6 @@ SECTIONS = (
         "simt_exec_region vector vector.__init__ vector.__getitem__ vector.__setitem__ vector.__add__ vector.__sub__ vector.__mul__ "
         "vector.recast vector.to make_vector zeros_vector extract insert",
         _DEVICE_TESTS,
-        planned=_SOON,
     ),
     Section("Functions of a bitcode library", "triton_dist.language", "extern_call", _DEVICE_TESTS, planned=_SOON),
     Section(
@@ -73,7 +72,6 @@ SECTIONS = (
         "triton_dist.language.extra.language_extra",
         "ld_vector st_vector pack unpack",
         _DEVICE_TESTS,
-        planned=_SOON,
     ),
     Section(
         "SHMEM: who and where",
