@@ -63,6 +63,18 @@ class UnsupportedOperationError(TritonDistError, NotImplementedError):
     """A kernel contains an operation that the simulator does not implement."""
 
 
+class NoDeviceError(TritonDistError, RuntimeError):
+    """A question about a GPU was asked where there is none, neither a real one nor the simulator's."""
+
+
+class MissingCapabilityError(TritonDistError, RuntimeError):
+    """A function needs something that the GPUs of this machine do not have."""
+
+
+class TensorMismatchError(TritonDistError, AssertionError, RuntimeError):
+    """Two tensors that a test compares differ; the text says where."""
+
+
 class AllocationMismatchError(TritonDistError, RuntimeError):
     """Ranks called a collective allocation with different shapes, dtypes or order."""
 

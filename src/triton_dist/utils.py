@@ -11,17 +11,106 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .device_info import (
+    get_cpu_info_linux,
+    get_current_gpu_clock_rate_in_khz,
+    get_device_max_shared_memory_size,
+    get_device_property,
+    get_max_gpu_clock_rate_in_khz,
+    get_numa_node,
+    has_fullmesh_nvlink,
+    has_tma,
+    is_cuda,
+    is_hip,
+    is_nvshmem_multimem_supported,
+    supports_p2p_native_atomic,
+    torch_stream_max_priority,
+)
 from .errors import InvalidArgumentError, NotInitializedError
 from .runtime import streams, symmetric, world
+from .runtime.foreign_streams import as_stream
+from .script_helpers import (
+    CUDA_CHECK,
+    bindings,
+    cuda_occupancy_max_activate_blocks_per_multiprocessor,
+    generate_data,
+    has_nvshmemi_bc_built,
+    is_fp8_dtype,
+    launch_cooperative_grid_options,
+    requires,
+    requires_p2p_native_atomic,
+    sleep_async,
+    support_launch_cooperative_grid,
+    wait_until_max_gpu_clock_or_warning,
+    with_torch_deterministic,
+)
 
 if TYPE_CHECKING:
     import torch.distributed as dist
 
+__all__ = [
+    "CUDA_CHECK",
+    "NVSHMEM_SIGNAL_DTYPE",
+    "cuda_occupancy_max_activate_blocks_per_multiprocessor",
+    "dist_print",
+    "finalize_distributed",
+    "generate_data",
+    "get_bool_env",
+    "get_cpu_info_linux",
+    "get_current_gpu_clock_rate_in_khz",
+    "get_device_max_shared_memory_size",
+    "get_device_property",
+    "get_int_env",
+    "get_max_gpu_clock_rate_in_khz",
+    "get_numa_node",
+    "get_triton_dist_local_world_size",
+    "get_triton_dist_world",
+    "has_fullmesh_nvlink",
+    "has_nvshmemi_bc_built",
+    "has_tma",
+    "init_nvshmem_by_torch_process_group",
+    "init_rocshmem_by_torch_process_group",
+    "init_seed",
+    "initialize_distributed",
+    "is_cuda",
+    "is_fp8_dtype",
+    "is_hip",
+    "is_nvshmem_multimem_supported",
+    "is_shmem_initialized",
+    "launch_cooperative_grid_options",
+    "nvshmem_barrier_all_on_stream",
+    "nvshmem_create_tensor",
+    "nvshmem_create_tensors",
+    "nvshmem_free_tensor_sync",
+    "rand_tensor",
+    "requires",
+    "requires_p2p_native_atomic",
+    "rocshmem_barrier_all_on_stream",
+    "sleep_async",
+    "support_launch_cooperative_grid",
+    "supports_p2p_native_atomic",
+    "torch_stream_max_priority",
+    "wait_until_max_gpu_clock_or_warning",
+    "with_torch_deterministic",
+]
+
 NVSHMEM_SIGNAL_DTYPE = torch.int64
 """dtype of the signal words of puts with a signal."""
 
+_BINDINGS = {"cuda": "driver", "cudart": "runtime"}
+"""Modules of cuda-bindings by the names that scripts import from here."""
+
+_GROUP = "process group of symmetric memory"
+"""Key in a world's workspaces."""
+
 _TRUE = ("1", "true", "on", "yes", "y")
 _FALSE = ("0", "false", "off", "no", "n", "")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _BINDINGS:
+        return bindings(_BINDINGS[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def initialize_distributed(seed: int | None = None, initialize_shmem: bool = True) -> dist.ProcessGroup:
@@ -47,6 +136,7 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
 
 def init_nvshmem_by_torch_process_group(pg: dist.ProcessGroup) -> None:
     """Make symmetric memory ready for the ranks of ``pg``, which must be all ranks. Every one of them calls it."""
+    world.initialize()
     context = world.require_world("init_nvshmem_by_torch_process_group")
     if pg.size() != context.world_size:
         raise InvalidArgumentError(
@@ -54,6 +144,7 @@ def init_nvshmem_by_torch_process_group(pg: dist.ProcessGroup) -> None:
             "pass a group of all ranks"
         )
     context.shmem_initialized = True
+    context.workspaces[_GROUP] = pg
 
 
 init_rocshmem_by_torch_process_group = init_nvshmem_by_torch_process_group
@@ -75,6 +166,17 @@ def is_shmem_initialized() -> bool:
     """Whether ``initialize_distributed`` (with ``initialize_shmem``) made symmetric memory ready here."""
     context = world.current_world()
     return context is not None and context.shmem_initialized
+
+
+def get_triton_dist_world() -> dist.ProcessGroup:
+    """The process group that symmetric memory was initialized with. Raises NotInitializedError before that."""
+    _require_shmem("get_triton_dist_world")
+    return world.require_world("get_triton_dist_world").workspaces[_GROUP]
+
+
+def get_triton_dist_local_world_size() -> int:
+    """Number of ranks on this node."""
+    return world.local_world_size()
 
 
 def nvshmem_create_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -106,87 +208,25 @@ def _require_shmem(what: str) -> None:
         raise NotInitializedError(f"{what} needs symmetric memory: call triton_dist.utils.initialize_distributed() first")
 
 
-def nvshmem_barrier_all_on_stream(stream: streams.Stream | None = None) -> None:
+def nvshmem_barrier_all_on_stream(stream: Any = None) -> None:
     """A barrier of all ranks on ``stream`` (default: the current stream); the host does not wait.
 
     Work queued after it on any rank's stream starts when all work queued before it on every rank's stream has finished.
+    stream: a ``triton_dist.Stream``, a ``torch.cuda.Stream``, or a driver handle.
     """
     context = world.require_world("nvshmem_barrier_all_on_stream")
+    queue = as_stream(stream, "nvshmem_barrier_all_on_stream")
     simulation = getattr(context, "simulation", None)
     if simulation is not None:
-        simulation.stream_barrier.enqueue(context, None if stream is None else stream.handle)
+        simulation.stream_barrier.enqueue(context, None if queue is None else queue.handle)
         return
     from .ops.collectives.barrier import barrier
 
-    with streams.stream(stream):
+    with streams.stream(queue):
         barrier()
 
 
 rocshmem_barrier_all_on_stream = nvshmem_barrier_all_on_stream
-
-
-def is_cuda() -> bool:
-    """Whether kernels see a CUDA device; the simulator pretends to be one."""
-    return world.is_initialized() or torch.cuda.is_available() and torch.version.hip is None
-
-
-def is_hip() -> bool:
-    """Whether kernels see an AMD device."""
-    return not world.is_initialized() and torch.cuda.is_available() and torch.version.hip is not None
-
-
-def _pretended_gpu() -> Any:
-    """The GPU model of the simulator, or None where there is a real one or none at all."""
-    machine = getattr(world.current_world(), "machine", None)
-    return None if machine is None else machine.gpu
-
-
-def has_tma() -> bool:
-    """Whether the (pretended) device has the tensor memory accelerator: compute capability 9.0 and up."""
-    gpu = _pretended_gpu()
-    if gpu is not None:
-        return gpu.capability >= 90
-    return is_cuda() and torch.cuda.get_device_capability() >= (9, 0)
-
-
-def is_nvshmem_multimem_supported() -> bool:
-    """Whether multicast memory can be used; not in the simulator."""
-    return False
-
-
-def has_fullmesh_nvlink() -> bool:
-    """Whether every pair of GPUs of this node reaches each other directly; so it is in the simulator."""
-    world.require_world("has_fullmesh_nvlink")
-    return _pretended_gpu() is not None or _all_pairs("access")
-
-
-def supports_p2p_native_atomic() -> bool:
-    """Whether atomics on a peer's memory work for every pair of GPUs of this node; they do in the simulator."""
-    world.require_world("supports_p2p_native_atomic")
-    return _pretended_gpu() is not None or _all_pairs("atomics")
-
-
-def _all_pairs(what: str) -> bool:
-    """Whether every GPU that this process sees has peer "access" to, or peer "atomics" on, every other one."""
-    from .runtime.cuda import driver
-
-    attributes = driver.bindings().CUdevice_P2PAttribute
-    attribute = {
-        "access": attributes.CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED,
-        "atomics": attributes.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
-    }[what]
-    devices = [driver.call("cuDeviceGet", index) for index in range(torch.cuda.device_count())]
-    pairs = [(one, other) for one in devices for other in devices if int(one) != int(other)]
-    return all(driver.call("cuDeviceGetP2PAttribute", attribute, one, other) for one, other in pairs)
-
-
-def get_device_max_shared_memory_size(device_id: int) -> int:
-    """Bytes of shared memory that one block may use on the (pretended) device."""
-    gpu = _pretended_gpu()
-    if gpu is not None:
-        return gpu.max_shared_memory
-    properties: Any = torch.cuda.get_device_properties(device_id)
-    return properties.shared_memory_per_block_optin
 
 
 def dist_print(*args: Any, allowed_ranks: Sequence[int] | str = (0,), prefix: bool = False, need_sync: bool = False, **kwargs: Any) -> None:

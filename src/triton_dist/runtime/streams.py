@@ -17,8 +17,9 @@ COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
 
 
 def device() -> torch.device:
-    """The device whose tensors this rank's kernels take: its GPU, or ``cpu`` in the simulator."""
-    return require_world("device()").device
+    """The device whose tensors this rank's kernels take: its GPU, or ``cpu`` in the simulator (under ``triton-dist run`` "cuda")."""
+    world = require_world("device()")
+    return getattr(world, "shown_device", None) or world.device
 
 
 class Event:

@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from ..errors import CaptureError
+
 if TYPE_CHECKING:
     import torch
 
+    from .cuda_shim.graphs import Capture
     from .heap import SymmetricHeap
     from .host import HostScheduler
     from .machine import Machine
@@ -29,6 +32,8 @@ class RankContext:
     simulation: what all ranks of one ``simulate`` call share.
     workspaces: memory that operators keep between calls, for as long as the world lives.
     shmem_initialized: what ``utils.is_shmem_initialized`` answers.
+    capture: what a CUDA graph of a script under ``triton-dist run`` records now, if one does.
+    shown_device: the device that ``triton_dist.device()`` names, where scripts see another one than the tensors are on.
     """
 
     def __init__(self, rank: int, world_size: int, num_nodes: int, simulation: Simulation, scheduler: HostScheduler) -> None:
@@ -43,6 +48,8 @@ class RankContext:
         self.shmem_initialized = False
         self.workspaces: dict[Hashable, Any] = {}
         self.ended = False
+        self.capture: Capture | None = None
+        self.shown_device: torch.device | None = None
         self._streams: SimStreams | None = None
         self._scheduler = scheduler
         self._kept: list[tuple[Any, Any]] = []
@@ -81,11 +88,20 @@ class RankContext:
         self._scheduler.poll(self, what)
 
     def busy(self, stream: int | None = None) -> bool:
-        """Whether work that was queued on ``stream`` (default: any stream of this rank) has not finished."""
+        """Whether work that was queued on ``stream`` (default: any stream of this rank) has not finished, or is only recorded."""
+        if self.capture is not None and (stream is None or self.capture.takes(stream)):
+            return True
         return self.machine.busy(self.rank, stream)
 
     def synchronize(self, stream: int | None = None, why: str | Callable[[], str] = "synchronize()") -> None:
-        """Wait until the work queued on ``stream`` (default: on every stream of this rank) has finished."""
+        """Wait until the work queued on ``stream`` (default: on every stream of this rank) has finished.
+
+        Raises CaptureError for a stream whose work a CUDA graph records.
+        """
+        if self.capture is not None and (stream is None or self.capture.takes(stream)):
+            raise CaptureError(
+                f"{why if isinstance(why, str) else why()} would wait for a stream that a CUDA graph captures; do it outside"
+            )
         if self.machine.busy(self.rank, stream):
 
             def what() -> str:
@@ -98,6 +114,11 @@ class RankContext:
 
     def submit(self, work: Any, *, stream: int | None = None, keep: Any = None) -> Any:
         """Queue ``work`` on ``stream`` (default: the current one); ``keep`` stays referenced until it has run."""
+        if self.capture is not None:
+            number = self.stream if stream is None else stream
+            if self.capture.takes(number, work):
+                self.capture.add(number, work, keep)
+                return work
         if keep is not None:
             self.release_done()
             self._kept.append((work, keep))

@@ -30,6 +30,7 @@ from ..runtime.arena import Arena
 from ..runtime.offsets import OffsetAllocator, Range
 from ..runtime.symmetric import address_of
 from ..runtime.team import Team
+from . import context as rank_context
 from .address_space import data_base, ensure_mapped, release_pages
 from .context import RankContext
 
@@ -256,6 +257,11 @@ class SymmetricHeap:
             raise UseAfterFreeError(f"symm_peer: {block.name!r} was freed before")
         if rank not in block.ranks:
             raise UnreachablePeerError(f"symm_peer: {block.name!r} exists on ranks {list(block.ranks)}, not on rank {rank}")
+        here, node = rank_context.current(), self._machine.node_of(rank)
+        if here is not None and node != here.node:
+            raise UnreachablePeerError(
+                f"symm_peer: rank {rank} is on node {node}, rank {here.rank} on node {here.node}; use a put or a signal"
+            )
         start = address_of(tensor) % STRIDE - GUARD_BYTES - block.offset
         if start % tensor.element_size():
             raise InvalidArgumentError(f"symm_peer: a {tensor.dtype} view can't start at byte {start} of {block.name!r}")

@@ -22,6 +22,9 @@ from .work import Work
 _LARGEST_GRID = {"x": (1 << 31) - 1, "y": 65_535, "z": 65_535}
 """Programs along each axis that CUDA launches at most."""
 
+HOST_MARK, PINNED_MARK = "_triton_dist_on_host", "_triton_dist_pinned"
+"""Attributes of tensors that a script under ``triton-dist run`` made on the host, and in pinned memory."""
+
 _FLOATS = {
     "fp16": "f16",
     "bf16": "bf16",
@@ -98,7 +101,7 @@ class Launcher:
         rank = context.current()
         kernel = load_kernel(function, self.name, self.threads, rank is not None and rank.machine.timing, self.file)
         if rank is not None:
-            rank.machine.submit(rank.rank, stream, self._launch(kernel, grid, arguments, rank.machine))
+            rank.submit(self._launch(kernel, grid, arguments, rank.machine), stream=stream)
         else:
             machine = Machine(1, memory=_private_memory())
             machine.memory.adopt = _adopt_tensor
@@ -175,6 +178,8 @@ def _pointer(name: str, argument, machine: Machine) -> int:
             raise InvalidArgumentError(
                 f"argument {name!r} is on {tensor.device}; on the simulator tensors are on triton_dist.device(), the CPU"
             )
+        if getattr(tensor, HOST_MARK, False) and not getattr(tensor, PINNED_MARK, False):
+            raise InvalidArgumentError(f"argument {name!r} is in the host's memory, where a GPU's kernel can't reach it; pass its .cuda()")
         machine.memory.register(tensor, name=name)
         return tensor.data_ptr()
     return int(argument.data_ptr())

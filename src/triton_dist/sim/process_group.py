@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..errors import CollectiveMismatchError, InvalidArgumentError, NotInitializedError
+from ..errors import CollectiveMismatchError, InvalidArgumentError, NotInitializedError, UnsupportedOperationError
 from . import context
 from .collectives import Call, Meeting, Part, Tensor, check_operation
 from .context import RankContext
@@ -344,6 +344,11 @@ def _listed(tensors: Any) -> list[Tensor]:
 
 def _stream_point(rank: RankContext) -> Any:
     """Work on the rank's current stream that is done when everything queued before it is; None if the stream is idle."""
+    if rank.capture is not None and rank.capture.takes(rank.stream):
+        raise UnsupportedOperationError(
+            "torch.distributed was called while a CUDA graph captures the stream; the simulator can't put collectives into a graph: "
+            "capture the kernels around it, or use triton_dist.ops"
+        )
     if not rank.busy(rank.stream):
         return None
     return rank.submit(RecordEvent(DeviceEvent()))

@@ -24,7 +24,7 @@ from .stream_barrier import StreamBarrier
 from .timeline import Timeline
 from .timing_machine import TimingMachine
 from .torch_mode import HostReads, StreamOrder
-from .virtual_process import RunWideState, VirtualProcess
+from .virtual_process import ProcessState, RunWideState, VirtualProcess
 
 _one_at_a_time = threading.Lock()
 """Held by the running simulation: environment, random states and Triton's driver are the process's, not the thread's."""
@@ -69,6 +69,7 @@ def simulate(
     heap_size: int | None = None,
     timeline: Timeline | None = None,
     execute: str = "data",
+    _process_state: Sequence[ProcessState] = (),
 ) -> list[Any]:
     """Run ``fn(*args, **kwargs)`` once on each of ``world_size`` simulated ranks and return the results, one for each rank.
 
@@ -108,12 +109,12 @@ def simulate(
     with _one_at_a_time:
         machine = EXECUTE[execute](world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         simulation = Simulation(machine, heap_size)
-        caller, settings = VirtualProcess(), RunWideState()
+        caller, settings = VirtualProcess(_process_state), RunWideState()
         scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)
         for rank in range(world_size):
             context = RankContext(rank, world_size, num_nodes, simulation, scheduler)
             simulation.contexts.append(context)
-            process = VirtualProcess.for_rank(rank, _environment(context), RankWorld())
+            process = VirtualProcess.for_rank(rank, _environment(context), RankWorld(), _process_state)
             scheduler.add_rank(context, process, _body(context, fn, args, kwargs or {}))
         try:
             with _simulated_driver(), installed(simulation.collectives):

@@ -30,6 +30,11 @@ class StreamBarrier:
 
     def enqueue(self, context: RankContext, stream: int | None) -> None:
         """Queue this rank's part of its next barrier on ``stream`` (default: the current one)."""
+        number = context.stream if stream is None else stream
+        if context.capture is not None and context.capture.takes(number):
+            # A replay is another barrier, with a count of its own.
+            context.capture.add(number, lambda place: self.enqueue(context, place))
+            return
         block = self._words()
         self._entered[context.rank] += 1
         count = self._entered[context.rank]

@@ -280,10 +280,13 @@ class HostReads(TorchFunctionMode):
 def _asked_by_this_package() -> bool:
     """Whether the torch function in hand was called from here; other function modes (``with torch.device(...)``) may stand between."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("torch."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_MODES):
         frame = frame.f_back
     return frame.f_globals.get("__name__", "").startswith("triton_dist.")
 
+
+_MODES = ("torch.", "triton_dist.sim.cuda_shim.tensors")
+"""Modules with function modes."""
 
 _HOST_FUNCTIONS: dict[Any, str] = {
     torch.Tensor.data_ptr: "address",

@@ -8,7 +8,8 @@ import os
 import random
 import sys
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,8 +22,18 @@ _WORLD_NAMES = ("_world", "_backend", "_default_pg_init_method")
 """Globals of torch.distributed that say which groups this process is in."""
 
 
-_OUTPUT = ((sys, "stdout"), (sys, "stderr"), (builtins, "print"))
-"""What scripts replace to silence all ranks but one."""
+_ATTRIBUTES = ((sys, "stdout"), (sys, "stderr"), (builtins, "print"), (sys, "argv"))
+"""What scripts replace: output, to silence all ranks but one, and arguments."""
+
+
+class ProcessState(Protocol):
+    """More state that a process has one of; ``simulate`` can keep some of it for each rank."""
+
+    def take(self) -> Any:
+        """The state of the rank that runs now."""
+
+    def exchange(self, before: Any, after: Any) -> None:
+        """Put ``after``, another rank's state, in place of ``before``, which ``take`` gave."""
 
 
 def _raw_environment() -> dict[bytes, bytes]:
@@ -36,17 +47,18 @@ class VirtualProcess:
     Exactly one is installed at any time. ``install`` puts this one in place of ``previous``, which keeps what it had.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, more: Sequence[ProcessState] = ()) -> None:
+        self._more = tuple(more)
         self.save()
 
     @classmethod
-    def for_rank(cls, rank: int, environ: dict[str, str], world: Any) -> VirtualProcess:
+    def for_rank(cls, rank: int, environ: dict[str, str], world: Any, more: Sequence[ProcessState] = ()) -> VirtualProcess:
         """A fresh process for ``rank``: the caller's environment plus ``environ``, and random states seeded by the rank.
 
         Real processes start with the same torch seed; here each rank has its own, so that a rank that reads its own
         shard in place of a peer's is not right by accident.
         """
-        process = cls()
+        process = cls(more)
         process.environ.update((os.fsencode(name), os.fsencode(value)) for name, value in environ.items())
         process.torch_state = torch.Generator().manual_seed(rank).get_state()
         process.numpy_bits = np.random.MT19937(rank)
@@ -61,7 +73,8 @@ class VirtualProcess:
         self.numpy_bits = _numpy_random.get_bit_generator()
         self.random_state = random.getstate()
         self.default_dtype = torch.get_default_dtype()
-        self.output = [getattr(module, name) for module, name in _OUTPUT]
+        self.attributes = [getattr(module, name) for module, name in _ATTRIBUTES]
+        self.taken = [state.take() for state in self._more]
         self.world: dict[str, Any] = {name: getattr(c10d, name) for name in _WORLD_NAMES}
 
     def install(self, previous: VirtualProcess) -> None:
@@ -78,8 +91,10 @@ class VirtualProcess:
         random.setstate(self.random_state)
         if self.default_dtype != previous.default_dtype:
             torch.set_default_dtype(self.default_dtype)
-        for (module, attribute), shown in zip(_OUTPUT, self.output, strict=True):
-            setattr(module, attribute, shown)
+        for (module, attribute), value in zip(_ATTRIBUTES, self.attributes, strict=True):
+            setattr(module, attribute, value)
+        for state, before, after in zip(self._more, previous.taken, self.taken, strict=True):
+            state.exchange(before, after)
         for attribute, item in self.world.items():
             setattr(c10d, attribute, item)
 

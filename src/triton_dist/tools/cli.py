@@ -90,6 +90,27 @@ def _app(typer: Any) -> Any:
 
         raise typer.Exit(attach_to(pid))
 
+    script_arguments = typer.Argument(None, help="The script's own arguments; options of triton-dist come before the script.")
+
+    @app.command(context_settings={"allow_interspersed_args": False})
+    def run(
+        script: str = typer.Argument(..., help="A Python script, as torchrun takes it."),
+        arguments: list[str] = script_arguments,
+        ranks: int = typer.Option(2, "--ranks", help="Simulated ranks."),
+        nodes: int = typer.Option(1, "--nodes", help="Hosts that the ranks are spread over; peers on another one have no direct pointer."),
+        seed: int = typer.Option(0, "--seed", help="Chooses the interleaving: the same seed, the same run."),
+        schedule: str = typer.Option("random", "--schedule", help="random, straggler or round_robin."),
+        gpu: str = typer.Option("h100", "--gpu", help="The GPU model to pretend to be."),
+        heap_size: int = typer.Option(None, "--heap-size", help="Bytes of each rank's symmetric heap."),
+        perf_iters: int = typer.Option(None, "--perf-iters", min=1, help="At most so many rounds of profiler_utils.perf_func."),
+        prefix: bool = typer.Option(False, "--prefix", help="Begin each line of output with the rank."),
+    ) -> None:
+        """Run a script written for CUDA and torchrun on simulated ranks, unchanged. Started by torchrun, it is one rank on its GPU."""
+        from .run.command import run as run_script
+
+        settings = {"ranks": ranks, "nodes": nodes, "seed": seed, "schedule": schedule, "gpu": gpu, "heap_size": heap_size}
+        raise typer.Exit(run_script(script, arguments or [], prefix=prefix, perf_iters=perf_iters, **settings))
+
     return app
 
 

@@ -1,0 +1,1 @@
+"""Checks that scripts import from ``triton_dist.test.utils``."""
