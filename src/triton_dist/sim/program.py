@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from .requests import Steps
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from .check.order import Order
     from .launch import KernelLaunch
     from .machine import Machine
     from .memory import Allocation
@@ -24,6 +27,7 @@ class Program:
     threads: number of threads of the block.
     waiting: a WaitRequest while the program is parked, else None.
     word: address of the last single word that it accessed, for the report of a loop that spins.
+    race: its actor where data races are looked for, else None; ``check.checker.RaceChecker`` says what at, order, active and lane are.
     """
 
     __slots__ = (
@@ -44,6 +48,11 @@ class Program:
         "start",
         "sm",
         "word",
+        "race",
+        "at",
+        "order",
+        "active",
+        "lane",
     )
 
     def __init__(self, pid: tuple[int, int, int], launch: KernelLaunch, machine: Machine, clock: float, sm: int) -> None:
@@ -61,6 +70,10 @@ class Program:
         self.threads = launch.threads
         self.waiting = None
         self.word: int | None = None
+        self.at = self.lane = -1
+        self.order: Order | None = None
+        self.active: np.ndarray | None = None
+        self.race = None if machine.races is None else machine.races.program(self)
         self.generator: Steps = launch.kernel.function(self, *launch.values)
 
     def settle(self) -> None:
