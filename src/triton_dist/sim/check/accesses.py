@@ -10,7 +10,7 @@ from ...errors import DataRaceError
 from .actors import BLOCK, EACH, ELEMENT, ProgramActor, Release
 from .history import ATOMIC, READ, WRITE, Access, Histories
 from .options import RaceCheck
-from .order import Order, reaches
+from .order import SYS, Order, reaches
 from .report import Race, describe_all
 from .shadow import Box, Shadow, numbers, view
 from .words import Touch, Word
@@ -32,6 +32,7 @@ class AccessChecker:
         self.races: list[Race] = []
         self._shadows: dict[int, Shadow] = {}
         self._histories = Histories()
+        self._words: dict[int, Word] = {}
         self._seen: set[tuple] = set()
         self._renumber_at = _MANY_HISTORIES
 
@@ -199,13 +200,16 @@ class AccessChecker:
             inside = [word for address, word in words.items() if box.holds(address, address + word.itemsize)]
         access = self._histories.newest[mine]
         for word in inside:
+            word.quiet = False
             for touches, other_kind in ((word.writers, ATOMIC), (word.readers, READ)):
                 if kind is READ and other_kind is READ:
                     break
                 for other, touch in touches.items():
-                    if other is actor:
-                        continue
                     earlier = _as_access(other, touch, other_kind)
+                    if other is actor:
+                        if earlier.time == access.time and access.by_threads and self._other_thread(access, earlier, [word.address]):
+                            self._report(access, earlier, shadow.allocation, word.address, word.address + word.itemsize)
+                        continue
                     if not self._comes_before(actor, earlier, thread):
                         self._report(access, earlier, shadow.allocation, word.address, word.address + word.itemsize)
             if kind is WRITE:
@@ -214,52 +218,63 @@ class AccessChecker:
     # Atomic accesses
 
     def word(
-        self, actor: Any, address: int, itemsize: int, allocation: Allocation, order: Order, location: Any, *,
-        reads: bool, writes: bool, thread: int = BLOCK, learner: int = BLOCK,
+        self, actor: Any, address: int, itemsize: int, order: Order, location: Any, reads: bool, writes: bool,
+        thread: int = BLOCK, learner: int = BLOCK,
     ) -> None:  # fmt: skip
         """An atomic access of one word: what it orders, and whether it meets ordinary accesses that are not ordered with it.
 
         reads, writes: both for a read-modify-write. thread: who does it (see ``actors``): BLOCK for ``wait`` and ``notify``.
         learner: the thread that knows what was read, BLOCK for all.
         """
-        shadow = self._shadow(allocation)
-        word = shadow.words.get(address)
-        if word is None:
-            word = shadow.words[address] = Word(address, itemsize)
-        if word.granule != shadow.granule or not word.granule:
+        word = self._words.get(address)
+        if word is None or word.shadow.allocation.freed:
+            word = self._new_word(address, itemsize)
+        shadow = word.shadow
+        if word.granule != shadow.granule:
             word.cell = shadow.cells_at(np.array([address]), itemsize).flat[0].item()
             word.granule = shadow.granule
         cell = word.cell
-        if type(actor) is ProgramActor:
+        is_program = type(actor) is ProgramActor
+        if is_program:
             if writes and thread == BLOCK:
                 actor.block_barrier()
             actor.dirty = True
-        if reads and not (writes and thread == BLOCK):
+        if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
             self._acquire(actor, word, order, learner)
-        touch = Touch(actor.time, thread, actor.thread_time, location, order)
+        touch = (actor.time, thread, actor.thread_time, location, order)
         last, read = shadow.writes.item(cell), shadow.reads.item(cell) if writes else 0
         if (last and last not in actor.known) or (read and read not in actor.known) or shadow.atomics is not None:
             mine = self._histories.new(_as_access(actor, touch, ATOMIC if writes else READ))
             for cells in (shadow.writes, shadow.reads if writes else None, shadow.atomics):
                 if cells is not None:
                     self._look_at_all(actor, mine, shadow, cells, cell, thread)
-        if not word.came(actor.rank, order.scope):
-            self._look_at_scopes(actor, word, touch, writes, allocation)
+        if (word.rank != actor.rank or word.narrowest != SYS or order.scope != SYS) and not word.came(actor.rank, order.scope):
+            self._look_at_scopes(actor, word, touch, writes)
         if not writes:
             word.readers[actor] = touch
         else:
             word.writers[actor] = touch
             release = None
             if order.release:
-                if type(actor) is ProgramActor:
+                if is_program:
                     release = actor.release(order.scope, location, BLOCK if thread == EACH and reads else thread)
                 else:
                     release = actor.release(order.scope, location)
-            elif type(actor) is ProgramActor and actor.fences:
+            elif is_program and actor.fences:
                 release = actor.release_of_fence(order.scope, location, thread)
             word.write(actor, location, order, release, keeps=reads)
+        word.quiet = not last and shadow.atomics is None and word.is_signal() and not shadow.reads.item(cell)
         if len(word.writers) + len(word.readers) > word.limit:
             word.prune(actor, _as_atomic)
+
+    def _new_word(self, address: int, itemsize: int) -> Word:
+        shadow = self._shadow(self.find(address))
+        word = self._words[address] = shadow.words[address] = Word(address, itemsize, shadow)
+        return word
+
+    def find(self, address: int) -> Allocation:
+        """The allocation that holds an address that was checked."""
+        raise NotImplementedError
 
     def _acquire(self, actor: Any, word: Word, order: Order, thread: int) -> None:
         if word.releases:
@@ -277,7 +292,7 @@ class AccessChecker:
             how = "by an ordinary store" if written is None else "relaxed, with no fence before it"
             actor.ignore(Release(actor.seen, (), 0, writer, location), f"it is written {how}")
 
-    def _look_at_scopes(self, actor: Any, word: Word, touch: Touch, writes: bool, allocation: Allocation) -> None:
+    def _look_at_scopes(self, actor: Any, word: Word, touch: Touch, writes: bool) -> None:
         access = _as_access(actor, touch, ATOMIC if writes else READ)
         for touches, kind in ((word.writers, ATOMIC), (word.readers, READ)):
             if not writes and kind is READ:
@@ -286,8 +301,8 @@ class AccessChecker:
                 if other is actor:
                     continue
                 earlier = _as_access(other, before, kind)
-                if not _get_along(access, earlier) and not self._comes_before(actor, earlier, touch.thread):
-                    self._report(access, earlier, allocation, word.address, word.address + word.itemsize)
+                if not _get_along(access, earlier) and not self._comes_before(actor, earlier, touch[1]):
+                    self._report(access, earlier, word.shadow.allocation, word.address, word.address + word.itemsize)
 
     def atomics(
         self,
@@ -305,7 +320,7 @@ class AccessChecker:
         places = np.unique(addresses)
         if places.size <= _MANY_WORDS:
             for address in places.tolist():
-                self.word(actor, address, itemsize, allocation, order, location, reads=reads, writes=writes, thread=ELEMENT)
+                self.word(actor, address, itemsize, order, location, reads, writes, ELEMENT)
             return
         shadow = self._shadow(allocation)
         cells = shadow.cells_at(places, itemsize)
@@ -314,6 +329,8 @@ class AccessChecker:
         where = (cells, places, itemsize)
         if shadow.atomics is None:
             shadow.atomics = np.zeros_like(shadow.writes)
+            for word in shadow.words.values():
+                word.quiet = False
         for held in (shadow.writes, shadow.reads if writes else None, shadow.atomics):
             if held is not None:
                 values = held[cells]
@@ -398,7 +415,8 @@ def _threads_are_ordered(access: Access, earlier: Access, shared: list[int]) -> 
 
 
 def _as_access(actor: Any, touch: Touch, kind: str) -> Access:
-    return Access(actor, touch.time, touch.thread, touch.thread_time, touch.location, kind, touch.order)
+    time, thread, thread_time, location, order = touch
+    return Access(actor, time, thread, thread_time, location, kind, order)
 
 
 def _as_atomic(actor: Any, touch: Touch) -> Access:

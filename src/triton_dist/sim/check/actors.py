@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .clocks import EMPTY, Clock, join, join_entries
+from .clocks import EMPTY, Clock, join, join_entries, learn
 from .order import SCOPE_NAMES, SYS, reaches
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Actor:
     def acquire(self, release: Release, scope: int, thread: int = BLOCK) -> None:
         """Learn from a word, if the scopes reach each other."""
         if reaches(release.scope, release.actor.rank, release.actor, scope, self.rank, self):
-            self.seen = join_entries(join(self.seen, release.clock), release.entries)
+            self.seen = learn(self.seen, release.clock, release.entries)
         else:
             self.ignore(release, f"the scopes {SCOPE_NAMES[release.scope]} and {SCOPE_NAMES[scope]} do not reach from one GPU to the other")
 
@@ -316,9 +316,9 @@ class ProgramActor:
         return slot
 
     def _entries(self, time: int, thread: int, thread_time: int) -> tuple[tuple[int, int], ...]:
-        """The block up to ``time``, and beyond that what ``thread`` did itself."""
+        """The block up to ``time``, and beyond that what ``thread`` did itself. No other release has the same last entry."""
         block = (self._slot_of(BLOCK), time)
-        return (block, (self._slot_of(thread), thread_time)) if thread != EACH else (block,)
+        return block, (self._slot_of(thread), thread_time)
 
     def _tick(self) -> None:
         """What single threads do from now on is later than what they have published."""
@@ -335,14 +335,14 @@ class ProgramActor:
         """
         if thread == BLOCK:
             self.block_barrier()
-            entries: tuple[tuple[int, int], ...] = ((self.slot if self.slot >= 0 else self._slot_of(BLOCK), self.time),)
+            release = Release(self.seen, ((self.slot if self.slot >= 0 else self._slot_of(BLOCK), self.time),), scope, self, location)
             self.time += 1
-            self.records.clear()
-        else:
-            entries = self._entries(self.time - self.dirty, thread, self.thread_time)
-            self._tick()
-        clock = self.thread_seen.get(thread)
-        return Release(self.seen if clock is None else join(self.seen, clock), entries, scope, self, location)
+            if self.records:
+                self.records.clear()
+            return release
+        entries = self._entries(self.time - self.dirty, thread, self.thread_time)
+        self._tick()
+        return Release(self.thread_seen.get(thread, self.seen), entries, scope, self, location)
 
     def release_of_fence(self, scope: int, location: int, thread: int) -> Release | None:
         """What a relaxed store releases by a fence before it; None without one."""
@@ -372,15 +372,15 @@ class ProgramActor:
 
     def acquire(self, release: Release, scope: int, thread: int = BLOCK) -> None:
         """Learn from a word, if the scopes reach each other. thread: BLOCK if all threads learn it."""
-        other = release.actor
-        if other is not self and not reaches(release.scope, other.rank, other, scope, self.rank, self):
+        other, entries = release.actor, release.entries
+        if (scope != SYS or release.scope != SYS) and not reaches(release.scope, other.rank, other, scope, self.rank, self):
             self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank))
             return
         if thread < 0:
-            self.seen = join_entries(join(self.seen, release.clock), release.entries)
+            if not entries or self.seen.fine_at(entries[-1][0]) < entries[-1][1]:
+                self.seen = learn(self.seen, release.clock, entries)
         else:
-            before = self.thread_seen.get(thread, self.seen)
-            self.thread_seen[thread] = join_entries(join(before, release.clock), release.entries)
+            self.thread_seen[thread] = learn(self.thread_seen.get(thread, self.seen), release.clock, release.entries)
 
     def observe(self, release: Release, scope: int, thread: int) -> None:
         """A relaxed read has seen a word: a fence behind it would learn from it."""

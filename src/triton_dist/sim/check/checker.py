@@ -16,7 +16,7 @@ from .actors import BLOCK, EACH, Actor, Launch, PendingActor, ProgramActor, Slot
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
 from .options import RaceCheck
-from .order import ORDERS, STREAM_WAIT, STREAM_WRITE
+from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
 from .shadow import Box, box_of
 
 if TYPE_CHECKING:
@@ -162,15 +162,15 @@ class RaceChecker(AccessChecker):
         """A stream sets a signal word."""
         stream = self.stream_of(work)
         stream.at = work.label
-        self.word(stream, address, itemsize, self._at(address), STREAM_WRITE, work.label, reads=False, writes=True)
+        self.word(stream, address, itemsize, STREAM_WRITE, work.label, reads=False, writes=True)
 
     def stream_saw_word(self, work: Work, address: int, itemsize: int) -> None:
         """A stream has waited for a signal word."""
         stream = self.stream_of(work)
         stream.at = work.label
-        self.word(stream, address, itemsize, self._at(address), STREAM_WAIT, work.label, reads=True, writes=False)
+        self.word(stream, address, itemsize, STREAM_WAIT, work.label, reads=True, writes=False)
 
-    def _at(self, address: int) -> Allocation:
+    def find(self, address: int) -> Allocation:
         allocation = self._memory.find(address)
         assert allocation is not None, "the caller has checked the address"
         return allocation
@@ -210,12 +210,12 @@ class RaceChecker(AccessChecker):
         """The allocations that addresses are in, with a mask of those that are in each (None for all)."""
         lo, hi = int(addresses.min()), int(addresses.max())
         if origin is None or origin.freed or lo < origin.lo or hi >= origin.hi:
-            origin = self._at(lo)
+            origin = self.find(lo)
         if hi < origin.hi:
             return [(origin, None)]
         found: list[tuple[Allocation, np.ndarray | None]] = []
         while True:
-            allocation = self._at(lo)
+            allocation = self.find(lo)
             found.append((allocation, (addresses >= allocation.lo) & (addresses < allocation.hi)))
             beyond = addresses[addresses >= allocation.hi]
             if not beyond.size:
@@ -232,13 +232,13 @@ class RaceChecker(AccessChecker):
         if order is not None:
             thread = lane if lane >= 0 else thread_of(program.active, program.threads)
             self.word(
-                actor, address, itemsize, self._at(address), order, program.at,
+                actor, address, itemsize, order, program.at,
                 reads=not writes, writes=writes, thread=thread, learner=BLOCK if thread == EACH else thread,
             )  # fmt: skip
             return
         thread = lane if lane >= 0 else 0 if writes else thread_of(program.active, program.threads)
         kind = WRITE if writes else READ
-        self.access(actor, Box(address, itemsize, (), itemsize), kind, program.at, self._at(address), thread)
+        self.access(actor, Box(address, itemsize, (), itemsize), kind, program.at, self.find(address), thread)
 
     def update(self, program: Program, address: int, itemsize: int, *, writes: bool = True) -> None:
         """A read-modify-write of one word, or one that only read (a compare-and-swap that found another value).
@@ -250,24 +250,39 @@ class RaceChecker(AccessChecker):
             return
         thread, learner = (lane, lane) if lane >= 0 else (0, BLOCK)
         self.word(
-            program.race, address, itemsize, self._at(address), program.order or ORDERS["acq_rel", "gpu"], program.at,
+            program.race, address, itemsize, program.order or ORDERS["acq_rel", "gpu"], program.at,
             reads=True, writes=writes, thread=thread, learner=learner,
         )  # fmt: skip
 
     def updates_of_block(self, program: Program, address: int, itemsize: int) -> None:
         """Every thread of the block does a read-modify-write of one word."""
         self.word(
-            program.race, address, itemsize, self._at(address), program.order or ORDERS["relaxed", "gpu"], program.at,
+            program.race, address, itemsize, program.order or ORDERS["relaxed", "gpu"], program.at,
             reads=True, writes=True, thread=EACH,
         )  # fmt: skip
 
     def notified(self, program: Program, address: int, itemsize: int, scope: str, adds: bool) -> None:
         """``notify`` of a word: a block barrier, and a release."""
-        self.word(program.race, address, itemsize, self._at(address), _NOTIFY[scope], program.at, reads=adds, writes=True)
+        word, actor = self._words.get(address), program.race
+        if word is not None and word.is_quiet() and not adds and scope != "gpu" and actor is not None and len(word.writers) < 64:
+            actor.block_barrier()
+            actor.dirty = True
+            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
+            word.releases = {(actor, SYS): actor.release(SYS, program.at)}
+            return
+        self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
 
     def waited(self, program: Program, address: int, itemsize: int, order: Any) -> None:
         """``wait`` has seen what it waits for in one word."""
-        self.word(program.race, address, itemsize, self._at(address), order or STREAM_WAIT, program.at, reads=True, writes=False)
+        word, actor = self._words.get(address), program.race
+        if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
+            # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
+            for release in word.releases.values():
+                actor.acquire(release, SYS)
+            actor.dirty = True
+            word.readers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, order)
+            return
+        self.word(program.race, address, itemsize, order or STREAM_WAIT, program.at, reads=True, writes=False)
 
     # Puts that are under way
 
@@ -278,11 +293,11 @@ class RaceChecker(AccessChecker):
     def put_range(self, put: PendingActor, kind: str, address: int, nbytes: int) -> None:
         """A copy that is under way reads or writes ``nbytes`` bytes."""
         if nbytes:
-            self.access(put, Box(address, nbytes, (), nbytes), kind, put.location, self._at(address))
+            self.access(put, Box(address, nbytes, (), nbytes), kind, put.location, self.find(address))
 
     def put_signals(self, put: PendingActor, address: int, itemsize: int, adds: bool) -> None:
         """A copy that has landed sets the word that comes with it."""
-        self.word(put, address, itemsize, self._at(address), STREAM_WRITE, put.location, reads=adds, writes=True)
+        self.word(put, address, itemsize, STREAM_WRITE, put.location, reads=adds, writes=True)
 
     def put_done(self, program: Program, put: PendingActor) -> None:
         """The program has waited (``quiet``) for a copy that it began."""

@@ -12,7 +12,7 @@ import numpy as np
 _MANY = 128
 """Fine entries from which on an array is faster than a dict."""
 
-_MEMO = 4096
+_MEMO = 1 << 15
 
 Fine = dict[int, int] | np.ndarray
 
@@ -66,6 +66,27 @@ def join(one: Clock, other: Clock) -> Clock:
     return Clock(coarse, fine)
 
 
+def learn(clock: Clock, other: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
+    """What is known by both together, with later times of a few fine slots."""
+    fine, more = clock.fine, other.fine
+    if type(fine) is not dict or type(more) is not dict:
+        return join_entries(join(clock, other), entries)
+    result = dict(fine)
+    get = result.get
+    if more is not fine:
+        for slot, time in more.items():
+            if get(slot, 0) < time:
+                result[slot] = time
+    for slot, time in entries:
+        if get(slot, 0) < time:
+            result[slot] = time
+    coarse = clock.coarse
+    if coarse is not other.coarse:
+        known = _memo.get((id(coarse), id(other.coarse)))
+        coarse = known[2] if known is not None else _join_coarse(coarse, other.coarse)
+    return Clock(coarse, result if len(result) <= _MANY else _as_array(result))
+
+
 def join_entries(clock: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
     """``clock`` with later times of a few fine slots."""
     missing = [(slot, time) for slot, time in entries if clock.fine_at(slot) < time]
@@ -92,9 +113,9 @@ def _join_coarse(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return known[2]
     left, right = _padded(one, len(other)), _padded(other, len(one))
     result = np.maximum(left, right)
-    if np.array_equal(result, left):
+    if (result == left).all():
         result = one
-    elif np.array_equal(result, right):
+    elif (result == right).all():
         result = other
     if len(_memo) >= _MEMO:
         _memo.clear()

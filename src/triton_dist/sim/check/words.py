@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .actors import Release
 from .order import GPU, SYS, Order
 
+if TYPE_CHECKING:
+    from .shadow import Shadow
 
-class Touch(NamedTuple):
-    """An atomic access of a word, with the fields of an Access."""
 
-    time: int
-    thread: int
-    thread_time: int
-    location: Any
-    order: Order
+Touch = tuple[int, int, int, Any, Order]
+"""An atomic access of a word: time, thread, thread_time, location and order, as of an Access. There are too many for objects."""
 
 
 class Word:
@@ -24,13 +21,15 @@ class Word:
     releases: of the present release sequence, the latest of each actor and scope. unreleased: (actor, location, order) of the last write
     if it released nothing. writers, readers: the last atomic access of each actor that wrote, or only read.
     rank: of all that accessed it, -2 for several. narrowest: the narrowest scope of them.
-    cell, granule: where its shadow cell is, and the size of cells for which that is right.
+    quiet: whether it is a signal of several ranks and no ordinary access has touched it: what most words are.
+    shadow, cell, granule: where its shadow cell is, and the size of cells for which that is right.
     """
 
-    __slots__ = ("address", "itemsize", "releases", "unreleased", "writers", "readers", "rank", "narrowest", "cell", "granule", "limit")
+    __slots__ = ("address", "itemsize", "shadow", "releases", "unreleased", "writers", "readers", "rank", "narrowest", "cell", "granule", "limit", "quiet")
 
-    def __init__(self, address: int, itemsize: int) -> None:
+    def __init__(self, address: int, itemsize: int, shadow: Shadow) -> None:
         self.address = address
+        self.shadow = shadow
         self.itemsize = itemsize
         self.releases: dict[Any, Release] = {}
         self.unreleased: tuple[Any, Any, Order | None] | None = None
@@ -38,8 +37,17 @@ class Word:
         self.readers: dict[Any, Touch] = {}
         self.rank = -1
         self.narrowest = SYS
-        self.cell = self.granule = 0
+        self.cell, self.granule = 0, -1
         self.limit = 64
+        self.quiet = False
+
+    def is_quiet(self) -> bool:
+        """Whether it is quiet, and still of an allocation that lives."""
+        return self.quiet and not self.shadow.allocation.freed
+
+    def is_signal(self) -> bool:
+        """Whether ranks set and acquire it, with the widest scope only."""
+        return self.narrowest == SYS and self.rank == -2 and self.unreleased is None
 
     def came(self, rank: int, scope: int) -> bool:
         """Note an access. Whether the scopes of all that accessed it surely reach each other."""
@@ -54,6 +62,9 @@ class Word:
         if not keeps and self.releases:
             self.releases.clear()
         if release is not None:
+            if keeps and order is not None and order.acquire:
+                # It has learnt what these release, and says it again.
+                self.releases = {key: other for key, other in self.releases.items() if other.scope > release.scope}
             self.releases[actor, release.scope] = release
             self.unreleased = None
         elif not keeps or not self.releases:
@@ -74,6 +85,6 @@ class Word:
             return
         for kind in (self.writers, self.readers):
             for other, touch in list(kind.items()):
-                if other is not actor and touch.order.scope == SYS and actor.covers(make_access(other, touch)):
+                if other is not actor and touch[4].scope == SYS and actor.covers(make_access(other, touch)):
                     del kind[other]
         self.limit = max(64, 2 * (len(self.writers) + len(self.readers)))
