@@ -1,7 +1,8 @@
 """The cases of ``cases/``: programs that are right, and wrong by one line.
 
 The line has the comment ``# wrong: <what stands there in the wrong program>``. ``RACING`` are parts of the two source lines, or of what a
-stream, a host or a collective does, that race then. ``run()`` is what each rank runs.
+stream, a host or a collective does, that race then. ``run()`` is what each rank runs. ``SEEDS`` is there where the race shows only
+in schedules in which a rank is late: so many seeds find it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,14 @@ def test_the_right_program_is_silent(case, tmp_path):
 def test_the_wrong_program_is_named(case, tmp_path):
     wrong = load_case(case, tmp_path, wrong=True)
     for world_size in (2, 4):
-        for seed in range(SEEDS):
-            with pytest.raises(DataRaceError) as caught:
-                simulate(wrong.run, world_size, check=RaceCheck(collect=True), seed=seed)
-            assert any(names_both(race, wrong.RACING) for race in caught.value.races), str(caught.value)
+        found = [finds(wrong, world_size, seed) for seed in range(getattr(wrong, "SEEDS", SEEDS))]
+        assert any(found) if hasattr(wrong, "SEEDS") else all(found), found
+
+
+def finds(wrong, world_size: int, seed: int) -> bool:
+    """Whether the race of a wrong program is among those of one schedule."""
+    try:
+        simulate(wrong.run, world_size, check=RaceCheck(collect=True), seed=seed)
+    except DataRaceError as error:
+        return any(names_both(race, wrong.RACING) for race in error.races)
+    return False

@@ -187,7 +187,7 @@ class WaitValue(Work):
             yield WaitRequest(self.address, size, self.compare, self.value)
         see_word(task, self.address)
         if task.machine.races is not None:
-            task.machine.races.stream_saw_word(self, self.address, size)
+            task.machine.races.stream_saw_word(self, self.address, size, self.compare, self.value)
         task.clock += task.machine.gpu.costs.stream_wait_ns
 
 

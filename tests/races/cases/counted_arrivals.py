@@ -7,6 +7,7 @@ import triton_dist
 import triton_dist.language as dl
 
 RACING = ("tl.store(dl.symm_at(parts, peer)", "tl.load(parts")
+SEEDS = 8
 
 
 @triton_dist.jit

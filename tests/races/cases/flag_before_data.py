@@ -1,4 +1,4 @@
-"""A signal is set when the first part of the data is stored, not the last one.
+"""A signal is set when the first part of the data is stored, not the last one."""
 
 import torch
 import triton.language as tl

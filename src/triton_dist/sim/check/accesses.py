@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -219,12 +220,12 @@ class AccessChecker:
 
     def word(
         self, actor: Any, address: int, itemsize: int, order: Order, location: Any, reads: bool, writes: bool,
-        thread: int = BLOCK, learner: int = BLOCK,
+        thread: int = BLOCK, learner: int = BLOCK, awaited: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
         """An atomic access of one word: what it orders, and whether it meets ordinary accesses that are not ordered with it.
 
         reads, writes: both for a read-modify-write. thread: who does it (see ``actors``): BLOCK for ``wait`` and ``notify``.
-        learner: the thread that knows what was read, BLOCK for all.
+        learner: the thread that knows what was read, BLOCK for all. awaited: comparison and value of a wait.
         """
         word = self._words.get(address)
         if word is None or word.shadow.allocation.freed:
@@ -240,7 +241,7 @@ class AccessChecker:
                 actor.block_barrier()
             actor.dirty = True
         if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
-            self._acquire(actor, word, order, learner)
+            self._acquire(actor, word, order, learner, word.releases.values() if awaited is None else word.releases_seen(actor, *awaited))
         touch = (actor.time, thread, actor.thread_time, location, order)
         last, read = shadow.writes.item(cell), shadow.reads.item(cell) if writes else 0
         if (last and last not in actor.known) or (read and read not in actor.known) or shadow.atomics is not None:
@@ -263,6 +264,7 @@ class AccessChecker:
             elif is_program and actor.fences:
                 release = actor.release_of_fence(order.scope, location, thread)
             word.write(actor, location, order, release, keeps=reads)
+            word.wrote(release, reads, actor, touch)
         word.quiet = not last and shadow.atomics is None and word.is_signal() and not shadow.reads.item(cell)
         if len(word.writers) + len(word.readers) > word.limit:
             word.prune(actor, _as_atomic)
@@ -276,13 +278,13 @@ class AccessChecker:
         """The allocation that holds an address that was checked."""
         raise NotImplementedError
 
-    def _acquire(self, actor: Any, word: Word, order: Order, thread: int) -> None:
-        if word.releases:
+    def _acquire(self, actor: Any, word: Word, order: Order, thread: int, releases: Iterable[Release]) -> None:
+        if releases:
             if order.acquire:
-                for release in list(word.releases.values()):
+                for release in list(releases):
                     actor.acquire(release, order.scope, thread)
             elif type(actor) is ProgramActor:
-                for release in word.releases.values():
+                for release in releases:
                     if release.actor is not actor:
                         if reaches(release.scope, release.actor.rank, release.actor, order.scope, actor.rank, actor):
                             actor.observe(release, order.scope, thread)

@@ -164,11 +164,11 @@ class RaceChecker(AccessChecker):
         stream.at = work.label
         self.word(stream, address, itemsize, STREAM_WRITE, work.label, reads=False, writes=True)
 
-    def stream_saw_word(self, work: Work, address: int, itemsize: int) -> None:
+    def stream_saw_word(self, work: Work, address: int, itemsize: int, compare: str, expected: int) -> None:
         """A stream has waited for a signal word."""
         stream = self.stream_of(work)
         stream.at = work.label
-        self.word(stream, address, itemsize, STREAM_WAIT, work.label, reads=True, writes=False)
+        self.word(stream, address, itemsize, STREAM_WAIT, work.label, reads=True, writes=False, awaited=(compare, expected))
 
     def find(self, address: int) -> Allocation:
         allocation = self._memory.find(address)
@@ -267,22 +267,26 @@ class RaceChecker(AccessChecker):
         if word is not None and word.is_quiet() and not adds and scope != "gpu" and actor is not None and len(word.writers) < 64:
             actor.block_barrier()
             actor.dirty = True
-            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
-            word.releases = {(actor, SYS): actor.release(SYS, program.at)}
+            touch = word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
+            release = actor.release(SYS, program.at)
+            word.releases = {(actor, SYS): release}
+            word.wrote(release, False, actor, touch)
             return
         self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
 
-    def waited(self, program: Program, address: int, itemsize: int, order: Any) -> None:
+    def waited(self, program: Program, address: int, itemsize: int, order: Any, compare: str, expected: int) -> None:
         """``wait`` has seen what it waits for in one word."""
         word, actor = self._words.get(address), program.race
         if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
             # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
-            for release in word.releases.values():
+            for release in word.releases_seen(actor, compare, expected):
                 actor.acquire(release, SYS)
             actor.dirty = True
             word.readers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, order)
             return
-        self.word(program.race, address, itemsize, order or STREAM_WAIT, program.at, reads=True, writes=False)
+        self.word(
+            program.race, address, itemsize, order or STREAM_WAIT, program.at, reads=True, writes=False, awaited=(compare, expected)
+        )  # fmt: skip
 
     # Puts that are under way
 

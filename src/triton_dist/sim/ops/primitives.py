@@ -104,7 +104,7 @@ def wait(context: Program, address: int, count: int, expected: int, compare: str
             if write is not None and write[2] > context.clock:
                 context.clock = write[2]
         if context.race is not None:
-            context.race.checker.waited(context, word, itemsize, order)
+            context.race.checker.waited(context, word, itemsize, order, compare, expected)
     return 0
 
 
@@ -160,7 +160,7 @@ def atomic_poll(context: Program, address: int, expected, timeout, dtype: np.dty
         yield
     see_word(context, address)
     if context.race is not None:
-        context.race.checker.waited(context, address, dtype.itemsize, order)
+        context.race.checker.waited(context, address, dtype.itemsize, order, "eq", int(expected))
     return np.True_
 
 
