@@ -1,8 +1,8 @@
 """The cases of ``cases/``: programs that are right, and wrong by one line.
 
-The line has the comment ``# wrong: <what stands there in the wrong program>``. ``RACING`` are parts of the two source lines, or of what a
-stream, a host or a collective does, that race then. ``run()`` is what each rank runs. ``SEEDS`` is there where the race shows only
-in schedules in which a rank is late: so many seeds find it.
+The line has the comment ``# wrong: <what stands there in the wrong program>``, or ``# wrong: <this text> -> <that text>``. ``RACING``
+are parts of the two source lines, or of what a stream, a host or a collective does, that race then. ``run()`` is what each rank runs.
+``SEEDS`` is there where the race shows only in schedules in which a rank is late: so many seeds find it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from types import ModuleType
 from triton_dist.sim.check import Race
 
 CASES = sorted(path.stem for path in (Path(__file__).parent / "cases").glob("*.py"))
-_WRONG = re.compile(r"^( *).*  # wrong: (.*)$", re.MULTILINE)
+_WRONG = re.compile(r"^( *)(.*)  # wrong: (.*)$", re.MULTILINE)
 
 
 def load_case(name: str, directory: Path, *, wrong: bool) -> ModuleType:
     """The right or the wrong form of a case, from a file in ``directory`` without the comment that tells of the other one."""
     source = (Path(__file__).parent / "cases" / f"{name}.py").read_text(encoding="utf-8")
     assert len(_WRONG.findall(source)) == 1, f"{name} has to differ in exactly one line"
-    source = _WRONG.sub(r"\1\2", source) if wrong else re.sub(r"  # wrong: .*", "", source)
+    source = _WRONG.sub(_wrong_line, source) if wrong else re.sub(r"  # wrong: .*", "", source)
     path = directory / f"{name}_{'wrong' if wrong else 'right'}.py"
     path.write_text(source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(f"races_{path.stem}", path)
@@ -32,6 +32,15 @@ def load_case(name: str, directory: Path, *, wrong: bool) -> ModuleType:
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _wrong_line(found: re.Match) -> str:
+    indent, right, wrong = found.groups()
+    this, arrow, that = wrong.partition(" -> ")
+    if not arrow:
+        return f"{indent}{wrong}"
+    assert right.count(this) == 1, f"{this!r} has to stand once in {right!r}"
+    return indent + right.replace(this, that)
 
 
 def names_both(race: Race, racing: tuple[str, str]) -> bool:

@@ -15,7 +15,7 @@ def two_phases_kernel(part, arrived, out, COUNT: tl.constexpr):
     offset = tl.arange(0, COUNT)
     tl.store(part + program * COUNT + offset, offset + program)
     dl.notify(arrived, dl.rank(), signal=1, sig_op="add", comm_scope="gpu")
-    dl.wait(arrived, 1, "gpu", "acquire", waitValue=programs, cmp="ge")  # wrong: dl.wait(arrived, 1, "gpu", "acquire", waitValue=1, cmp="ge")
+    dl.wait(arrived, 1, "gpu", "acquire", waitValue=programs, cmp="ge")  # wrong: waitValue=programs -> waitValue=1
     tl.store(out + program * COUNT + offset, tl.load(part + (program + 1) % programs * COUNT + offset))
 
 

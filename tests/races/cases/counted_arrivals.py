@@ -17,7 +17,7 @@ def gather_kernel(parts, arrived, out, COUNT: tl.constexpr):
     for peer in range(size):
         tl.store(dl.symm_at(parts, peer) + rank * COUNT + offset, offset + rank)
         dl.notify(arrived, peer, signal=1, sig_op="add", comm_scope="intra_node")
-    dl.wait(arrived, 1, "sys", "acquire", waitValue=size, cmp="ge")  # wrong: dl.wait(arrived, 1, "sys", "acquire", waitValue=size - 1, cmp="ge")
+    dl.wait(arrived, 1, "sys", "acquire", waitValue=size, cmp="ge")  # wrong: waitValue=size -> waitValue=size - 1
     for peer in range(size):
         tl.store(out + peer * COUNT + offset, tl.load(parts + peer * COUNT + offset))
 

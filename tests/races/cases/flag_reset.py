@@ -21,7 +21,7 @@ def rounds_kernel(inbox, ready, done, out, COUNT: tl.constexpr):
         tl.store(out + number * COUNT + offset, tl.load(inbox + number * COUNT + offset))
         tl.store(ready, 0)
         dl.notify(done, before, signal=number + 1, sig_op="set", comm_scope="intra_node")
-        dl.wait(done, 1, "sys", "acquire", waitValue=number + 1, cmp="ge")  # wrong: dl.wait(done, 1, "sys", "acquire", waitValue=number, cmp="ge")
+        dl.wait(done, 1, "sys", "acquire", waitValue=number + 1, cmp="ge")  # wrong: number + 1 -> number
 
 
 def run():

@@ -15,7 +15,7 @@ def exchange_kernel(inbox, flag, out, COUNT: tl.constexpr):
     offset = tl.arange(0, COUNT)
     tl.store(dl.symm_at(inbox, after) + offset, offset + dl.rank())
     tl.debug_barrier()
-    tl.atomic_xchg(dl.symm_at(flag, after), 1, sem="release", scope="sys")  # wrong: tl.atomic_xchg(dl.symm_at(flag, after), 1, sem="release", scope="gpu")
+    tl.atomic_xchg(dl.symm_at(flag, after), 1, sem="release", scope="sys")  # wrong: sys -> gpu
     dl.wait(flag, 1, "sys", "acquire", waitValue=1)
     tl.store(out + offset, tl.load(inbox + offset))
 

@@ -19,9 +19,9 @@ def scratch_kernel(scratch, out, value, COUNT: tl.constexpr):
 def run():
     main, side = triton_dist.current_stream(), triton_dist.Stream()
     scratch, outs = torch.zeros(64, dtype=torch.int32), torch.zeros(2, 64, dtype=torch.int32)
-    ready = main.record_event()
+    side.wait_event(main.record_event())
     scratch_kernel[(1,)](scratch, outs[0], 3, COUNT=64)
-    side.wait_event(main.record_event())  # wrong: side.wait_event(ready)
+    side.wait_event(main.record_event())  # wrong: pass
     with triton_dist.stream(side):
         scratch_kernel[(1,)](scratch, outs[1], 5, COUNT=64)
     main.wait_stream(side)

@@ -264,7 +264,11 @@ class AccessChecker:
             elif is_program and actor.fences:
                 release = actor.release_of_fence(order.scope, location, thread)
             word.write(actor, location, order, release, keeps=reads)
-            word.wrote(release, reads, actor, touch)
+            logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release
+            logged.keeps, logged.silent = reads, release is None
+            if not logged.entries:
+                logged.touch = _as_access(actor, touch, ATOMIC)
+            word.log(logged)
         word.quiet = not last and shadow.atomics is None and word.is_signal() and not shadow.reads.item(cell)
         if len(word.writers) + len(word.readers) > word.limit:
             word.prune(actor, _as_atomic)

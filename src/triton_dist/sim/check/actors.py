@@ -36,11 +36,15 @@ class Release:
     """What an acquire of the word may learn: ``clock`` plus ``entries`` of fine slots.
 
     scope: of the releasing access (or of its fence, if that is narrower). actor, location: who released, for scopes and reports.
+    silent: it is a write that releases nothing. keeps: it goes on with the release sequence before it. touch: the access, where
+    ``entries`` do not say when it was.
     """
 
-    __slots__ = ("clock", "entries", "scope", "actor", "location")
+    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch")
 
     def __init__(self, clock: Clock, entries: tuple[tuple[int, int], ...], scope: int, actor: Any, location: int) -> None:
+        self.keeps = self.silent = False
+        self.touch: Any = None
         self.clock = clock
         self.entries = entries
         self.scope = scope

@@ -267,10 +267,10 @@ class RaceChecker(AccessChecker):
         if word is not None and word.is_quiet() and not adds and scope != "gpu" and actor is not None and len(word.writers) < 64:
             actor.block_barrier()
             actor.dirty = True
-            touch = word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
+            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
             release = actor.release(SYS, program.at)
             word.releases = {(actor, SYS): release}
-            word.wrote(release, False, actor, touch)
+            word.log(release)
             return
         self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..memory import VIEW_BASE, WORDS
 from ..requests import COMPARISONS
 from .actors import Release
-from .history import WRITE, Access
 from .order import GPU, SYS, Order
 
 if TYPE_CHECKING:
@@ -19,26 +18,18 @@ Touch = tuple[int, int, int, Any, Order]
 """An atomic access of a word: time, thread, thread_time, location and order, as of an Access. There are too many for objects."""
 
 
-_LOGGED = 8
+_LOGGED = 16
 """Writes of a word that are logged at most."""
 
 
-def _knowledge(actor: Any) -> Callable[[Any], bool]:
-    """A function that says whether ``actor`` knows of a logged write."""
-    seen = actor.seen
-    time_of = seen.fine_at
-
-    def known(entry: Any) -> bool:
-        _, release, _, writer, touch = entry
-        if writer is actor:
-            return True
-        if release is not None and release.entries:
-            slot, time = release.entries[-1]
-            return time_of(slot) >= time
-        access = Access(writer, touch[0], touch[1], touch[2], touch[3], WRITE, touch[4])
-        return writer.comes_before(access, seen)
-
-    return known
+def _is_known(actor: Any, release: Release) -> bool:
+    """Whether ``actor`` knows of a logged write."""
+    if release.actor is actor:
+        return True
+    if release.entries:
+        slot, time = release.entries[-1]
+        return actor.seen.fine_at(slot) >= time
+    return release.touch is not None and release.actor.comes_before(release.touch, actor.seen)
 
 
 class Word:
@@ -47,15 +38,16 @@ class Word:
     releases: of the present release sequence, the latest of each actor and scope. unreleased: (actor, location, order) of the last write
     if it released nothing. writers, readers: the last atomic access of each actor that wrote, or only read.
     rank: of all that accessed it, -2 for several. narrowest: the narrowest scope of them.
-    log: the latest writes, see ``releases_seen``; ``dropped`` came before them, and left the releases ``base``. writer: of all that are
-    logged, None for several. seen_by: for each actor how many writes it has waited for.
+    writes, values: the latest writes and what was there before each, see ``releases_seen``; ``dropped`` came before them, and left the
+    releases ``base``. writer: of all that are logged, None for several. seen_by: for each actor how many writes it has waited for.
     quiet: whether it is a signal of several ranks and no ordinary access has touched it: what most words are.
     shadow, cell, granule: where its shadow cell is, and the size of cells for which that is right.
     """
 
     __slots__ = (
-        "address", "itemsize", "shadow", "releases", "unreleased", "writers", "readers", "rank", "narrowest", "cell", "granule", "limit", "quiet",
-        "log", "base", "index", "dropped", "seen_by", "writer",
+        "address", "itemsize", "shadow", "releases", "unreleased", "writers", "readers", "rank", "narrowest", "cell", "granule", "limit",
+        "quiet",
+        "writes", "values", "base", "index", "dropped", "seen_by", "writer",
     )  # fmt: skip
 
     def __init__(self, address: int, itemsize: int, shadow: Shadow) -> None:
@@ -71,54 +63,62 @@ class Word:
         self.cell, self.granule = 0, -1
         self.limit = 64
         self.quiet = False
-        self.log: list[tuple[int, Release | None, bool, Any, Touch]] = []
+        self.writes: list[Release] = []
+        self.values: list[int] = []
         self.base: dict[Any, Release] = {}
         self.dropped = 0
         self.seen_by: dict[Any, int] = {}
         self.writer: Any = None
         self.index = (address - VIEW_BASE) // itemsize
 
-    def wrote(self, release: Release | None, keeps: bool, actor: Any, touch: Touch) -> None:
+    def log(self, release: Release) -> None:
         """Log a write; memory has the value before it."""
-        log = self.log
-        if len(log) >= _LOGGED:
-            self.base = {(other.actor, other.scope): other for other in self._releases_after(_LOGGED // 2)}
-            del log[: _LOGGED // 2]
-            self.dropped += _LOGGED // 2
-        if actor is not self.writer:
-            self.writer = actor if not log else None
-        log.append((WORDS[self.itemsize][self.index], release, keeps, actor, touch))
+        writes = self.writes
+        if len(writes) >= _LOGGED:
+            self._fold()
+        if release.actor is not self.writer:
+            self.writer = None if writes else release.actor
+        self.values.append(WORDS[self.itemsize][self.index])
+        writes.append(release)
+
+    def _fold(self) -> None:
+        half = _LOGGED // 2
+        self.base = {(other.actor, other.scope): other for other in self._releases_after(half)}
+        del self.writes[:half], self.values[:half]
+        self.dropped += half
 
     def releases_seen(self, actor: Any, compare: str, expected: int) -> Iterable[Release]:
         """What a wait for a value learns for sure: it may have ended at the first value for which it holds, not only at the present one.
 
         The first value is counted from the last write that the waiter knows of or has waited for before: it sees no older one.
         """
-        log, known = self.log, _knowledge(actor)
-        state, last = max(self.seen_by.get(actor, 0) - self.dropped, 0), len(log)
+        writes, values, dropped = self.writes, self.values, self.dropped
+        last = len(writes)
+        state = self.seen_by.get(actor, 0) - dropped
+        if state < 0:
+            state = 0
         if self.writer is None:
             # Of several writers' writes a late one may be known and an earlier one not.
-            state = next((number for number in range(last, state, -1) if known(log[number - 1])), state)
+            state = next((number for number in range(last, state, -1) if _is_known(actor, writes[number - 1])), state)
         holds, half = COMPARISONS[compare], 1 << (8 * self.itemsize - 1)
-        while state < last:
-            entry = log[state]
-            if holds(entry[0], expected, half) and not known(entry):
-                break
+        while state < last and not (holds(values[state], expected, half) and not _is_known(actor, writes[state])):
             state += 1
         if len(self.seen_by) > 256:
             self.seen_by.clear()
-        self.seen_by[actor] = state + self.dropped
-        return self.releases.values() if state == last else self._releases_after(state)
+        self.seen_by[actor] = state + dropped
+        if state == last:
+            return self.releases.values()
+        if state and not writes[state - 1].keeps:
+            return () if writes[state - 1].silent else (writes[state - 1],)
+        return self._releases_after(state)
 
     def _releases_after(self, count: int) -> Iterable[Release]:
         """The releases of the release sequence that the write number ``count`` ended with."""
         found: dict[Any, Release] = {}
-        for _, release, keeps, actor, _ in reversed(self.log[:count]):
-            if release is not None:
-                if not keeps and not found:
-                    return (release,)
-                found.setdefault((actor, release.scope), release)
-            if not keeps:
+        for release in reversed(self.writes[:count]):
+            if not release.silent:
+                found.setdefault((release.actor, release.scope), release)
+            if not release.keeps:
                 return found.values()
         return {**self.base, **found}.values()
 
@@ -155,7 +155,8 @@ class Word:
         """An ordinary store, ordered behind everything before: it starts anew."""
         self.releases = {}
         self.base = {}
-        self.log.clear()
+        self.writes.clear()
+        self.values.clear()
         self.seen_by.clear()
         self.unreleased = (actor, location, None)
         self.writers.clear()
