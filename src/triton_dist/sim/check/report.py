@@ -153,7 +153,10 @@ def _near_miss(later: Access, earlier: Access) -> str:
                 "did since their last block barrier: put tl.debug_barrier() before the release, or use dl.notify"
             )
         if known and known < earlier.time:
-            return f"{_short(one)} has acquired a word that {_short(other)} released, but before this access: release it behind the access"
+            return (
+                f"the last word of {_short(other)} that {_short(one)} has acquired was released before this access: wait for one that is "
+                "released behind it"
+            )
     return ""
 
 
