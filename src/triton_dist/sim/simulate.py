@@ -137,7 +137,7 @@ def _rare_collections(wanted: bool) -> Iterator[None]:
     """Let the garbage collector run less often: clocks are many objects that it would look at in vain."""
     before = gc.get_threshold()
     if wanted:
-        gc.set_threshold(200_000, *before[1:])
+        gc.set_threshold(5_000_000, *before[1:])
     try:
         yield
     finally:
