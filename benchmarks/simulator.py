@@ -1,6 +1,6 @@
 """How fast the simulator is: beside numpy for the same arithmetic, beside Triton's own interpreter, and over the number of ranks.
 
-``python benchmarks/simulator.py`` prints three tables and writes ``benchmarks/results/simulator.json``. Times are the best of several runs
+``python benchmarks/simulator.py`` prints four tables and writes ``benchmarks/results/simulator.json``. Times are the best of several runs
 on one thread of one core; ``--quick`` repeats less. Run it on a quiet machine: another busy process changes every number.
 """
 
@@ -247,6 +247,28 @@ def time_ranks(repeats: int) -> list[dict]:
     return rows
 
 
+CHECKED = (
+    ("signal ping, 4 ranks x 16 programs", "ping", 4, (16,)),
+    ("signal ping, 64 ranks x 64 programs", "ping", 64, (64,)),
+    ("AG+GEMM, 4 ranks, M 1024, N = K = 256", "ag_gemm_rank", 4, (256, 256, 256)),
+    ("AG+GEMM, 64 ranks, M 2048, N = K = 64", "ag_gemm_rank", 64, (32, 64, 64)),
+)
+"""Programs that are timed with and without the race check: name, function, ranks, arguments."""
+
+
+def time_checked(repeats: int) -> list[dict]:
+    """Milliseconds of each program of ``CHECKED``, unchecked and checked for races."""
+    rows = []
+    for name, function, world_size, arguments in CHECKED:
+
+        def run(check: str | None, function: str = function, world_size: int = world_size, arguments: tuple = arguments) -> object:
+            return triton_dist.simulate(globals()[function], world_size, args=arguments, check=check)
+
+        plain, checked = best(functools.partial(run, None), repeats), best(functools.partial(run, "race"), repeats)
+        rows.append({"program": name, "ms": plain, "checked_ms": checked})
+    return rows
+
+
 def measure(quick: bool) -> dict:
     """All results as one dictionary."""
     repeats = 3 if quick else 9
@@ -267,6 +289,7 @@ def measure(quick: bool) -> dict:
         "kernels": kernels,
         "first_launch_ms": first_launch(),
         "ranks": time_ranks(2 if quick else 5),
+        "checked": time_checked(1 if quick else 5),
     }
 
 
@@ -282,6 +305,10 @@ def show(results: dict) -> None:
     print("|---|---|---|")
     for row in results["ranks"]:
         print(f"| {row['ranks']} | {row['ping_ms']:.0f} | {row['ag_gemm_ms']:.0f} |")
+    print("\n| program | ms | with check='race', ms | factor |")
+    print("|---|---|---|---|")
+    for row in results["checked"]:
+        print(f"| {row['program']} | {row['ms']:.0f} | {row['checked_ms']:.0f} | {row['checked_ms'] / row['ms']:.1f} |")
     print(f"\nFirst launch of a new kernel, beyond Triton's front end: {results['first_launch_ms']:.1f} ms.")
     versions = ", ".join(f"{key} {results[key]}" for key in ("python", "triton", "torch", "numpy"))
     print(f"One core; {versions}.")

@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "jit": "triton_dist.jit_function",
     "simulate": "triton_dist.sim.simulate",
+    "explore": "triton_dist.sim.explore",
     "initialize": "triton_dist.runtime.world",
     "finalize": "triton_dist.runtime.world",
     "check": "triton_dist.runtime.world",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from .runtime.symmetric import is_symmetric, symm_adopt, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
     from .runtime.team import Team, free_team, make_team, team_number
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
+    from .sim.explore import explore
     from .sim.simulate import simulate
 
 

@@ -35,6 +35,17 @@ class DeadlockError(SimulationError):
     """Nothing can move: the text is the wait-for graph, one line for each thing that waits."""
 
 
+class DataRaceError(SimulationError):
+    """Two accesses of the same memory that nothing orders, at least one of which writes; the text names both.
+
+    races: a ``triton_dist.sim.check.Race`` for each, one unless ``RaceCheck(collect=True)`` was asked for.
+    """
+
+    def __init__(self, text: str, races: tuple = ()) -> None:
+        super().__init__(text)
+        self.races = races
+
+
 class OutOfBoundsError(SimulationError):
     """A kernel or a copy touched memory outside its allocation."""
 

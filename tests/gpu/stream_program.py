@@ -48,9 +48,9 @@ def neighbours() -> tuple[int, int]:
 def replay(record: Callable[[], None], feed: Callable[[int], None], wrong: Callable[[int], torch.Tensor]) -> bool:
     """Record once, then, again and again: new inputs by ``feed(call)``, the recorded work, and whether ``wrong(call)`` holds anywhere."""
     device = triton_dist.device()
-    side = triton_dist.Stream()
-    side.wait_stream(triton_dist.current_stream())
+    side, main = triton_dist.Stream(), triton_dist.current_stream()
     mistakes = torch.zeros(1, dtype=torch.int32, device=device)
+    side.wait_stream(main)
     with triton_dist.stream(side):
         feed(0)
         record()  # allocates, compiles and loads what a capture can't
@@ -66,6 +66,7 @@ def replay(record: Callable[[], None], feed: Callable[[int], None], wrong: Calla
             feed(call)
             again()
             mistakes += wrong(call)
+    main.wait_stream(side)
     return mistakes.item() == 0
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import UnsupportedOperationError
-from . import emit_timing
+from . import emit_check, emit_timing
 from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominance
+from .check.actors import thread_of
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
 from .ops import arith, block_memory, debug, descriptor, matrix, primitives, reduce, shmem, warps
@@ -47,12 +48,13 @@ _NO_EFFECT = ("arith.", "math.", "tt.addptr", "tt.splat", "gpu.barrier", "ttg.ba
 class ModuleEmitter:
     """The Python source of a whole module, with the source location of every line.
 
-    timing: make the form that only takes time (see ``emit_timing``).
+    timing: make the form that only takes time (see ``emit_timing``). checked: make the form that looks for data races (``emit_check``).
     """
 
-    def __init__(self, module: Operation, threads: int, timing: bool = False) -> None:
+    def __init__(self, module: Operation, threads: int, timing: bool = False, checked: bool = False) -> None:
         self.threads = threads
         self.timing = timing
+        self.checked = checked
         self.lines: list[str] = []
         self.locations: list[Location] = []
         self.functions = {str(op.attributes["sym_name"]): op for op in module.regions[0][0].operations if op.name == "tt.func"}
@@ -73,6 +75,7 @@ class ModuleEmitter:
             "full": full,
             "shift_all": shift_all,
             "timing": timing_ops,
+            "thread_of": thread_of,
         }
         self._counter = 0
         self._location_ids: dict[Location, int] = {}
@@ -341,26 +344,31 @@ class FunctionEmitter:
                 f"the simulator does not implement {operation.name!r}{f' ({reason})' if reason else ''}; "
                 "use another op here, or report the kernel so that it can be added"
             )
+        begin = len(self.module.lines)
         try:
             handler(self, operation)
+            if self.module.checked and not self.vector:
+                emit_check.emit_checked(self, operation, begin)
         except UnsupportedOperationError as error:
             if str(self.location) in str(error):
                 raise
             raise self.fail(str(error)) from None  # it came from where no source line is known
 
 
-def generate(module: Operation, name: str, threads: int, timing: bool = False) -> tuple[Callable, list[Location], list[Location], str]:
+def generate(
+    module: Operation, name: str, threads: int, timing: bool = False, checked: bool = False
+) -> tuple[Callable, list[Location], list[Location], str]:
     """Compile a module.
 
     name: of the kernel, for tracebacks.
     threads: threads of a block, the size of a thread-varying scalar.
-    timing: for a run for its time.
+    timing: for a run for its time. checked: for a run that looks for data races.
     Returns (generator function, source location of each generated line, table of locations by number, file name of the code).
     Raises UnsupportedOperationError, with the source line, for an op that the simulator has no meaning for.
     """
     from . import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
 
-    emitter = ModuleEmitter(module, threads, timing)
+    emitter = ModuleEmitter(module, threads, timing, checked)
     filename = f"<simulated {name}>"
     source = "\n".join(emitter.lines)
     exec(compile(source, filename, "exec"), emitter.namespace)  # noqa: S102  (the source is our own)

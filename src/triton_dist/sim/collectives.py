@@ -19,6 +19,7 @@ from .cost_model import collective_ns
 from .work import has_values
 
 if TYPE_CHECKING:
+    from .check.checker import RaceChecker
     from .machine import Machine
 
 Tensor = torch.Tensor
@@ -182,6 +183,9 @@ class Meeting:
         self._machine = machine
         self._streams: list[Any] = []
         self._places: list[tuple[int, int]] = []
+        self._arrived: list[Any] = []
+        self.known: Any = None
+        """What whoever waits for it comes after, for ``check``."""
 
     def arrive(self, group_rank: int, call: Call, stream_point: Any, stream: int = 0) -> None:
         """Add a rank's call. ``stream_point``: work of its stream after which the inputs are there, or None if they are now.
@@ -199,6 +203,8 @@ class Meeting:
                 )
             break
         self.calls[group_rank] = call
+        if self._machine is not None and self._machine.races is not None:
+            self._arrived.append(self._machine.races.arrival(self.world_ranks[group_rank], stream))
         self._places.append((self.world_ranks[group_rank], stream))
         if stream_point is not None:
             self._streams.append(stream_point)
@@ -212,11 +218,24 @@ class Meeting:
         """Move the data if everything is there. Returns whether the collective is done."""
         if not self.done and len(self.calls) == len(self.world_ranks) and all(point.done for point in self._streams):
             calls = self._ordered()
+            if self._machine is not None and self._machine.races is not None:
+                self._order(self._machine.races, calls)
             run_calls(calls, self._machine is not None and self._machine.timing)
             if self._machine is not None:
                 self._machine.meet(self._places, collective_ns(self._machine.gpu.costs, busiest_rank_bytes(calls)))
             self.done = True
         return self.done
+
+    def _order(self, races: RaceChecker, calls: list[Call]) -> None:
+        """Tell the race check what the collective reads and writes, and behind what."""
+        from .torch_accesses import accesses_of
+
+        clocks = [*self._arrived, *(point.reached for point in self._streams if point.reached is not None)]
+        tensors = [(part.sends, part.receives) for call in calls for part in call.parts]
+        sent = [tensor for sends, _ in tensors for tensor in sends if tensor is not None]
+        received = [tensor for _, receives in tensors for tensor in receives if tensor is not None]
+        name = f"{calls[0].name} of ranks {list(self.world_ranks)}"
+        self.known = races.met(tuple(self.world_ranks), name, clocks, accesses_of(sent, received))
 
     def missing(self) -> list[int]:
         """World ranks that have not called it yet."""

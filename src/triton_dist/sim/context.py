@@ -110,6 +110,11 @@ class RankContext:
 
             self.block(what, lambda: not self.machine.busy(self.rank, stream))
         machine = self.machine
+        if machine.races is not None:
+            for queue in machine.streams_of(self.rank) if stream is None else ():
+                machine.races.host_waited(self.rank, queue.number)
+            if stream is not None:
+                machine.races.host_waited(self.rank, stream)
         machine.host_waited(self.rank, machine.rank_clock(self.rank) if stream is None else machine.stream_clock(self.rank, stream))
 
     def submit(self, work: Any, *, stream: int | None = None, keep: Any = None) -> Any:

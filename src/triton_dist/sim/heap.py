@@ -310,6 +310,9 @@ class _Rendezvous:
                 "all ranks must make the same symmetric allocations and frees in the same order"
             )
         call.arrived.add(context.rank)
+        races = context.machine.races
+        if races is not None:
+            call.known.append(races.host(context.rank).publish())
         if len(call.arrived) == len(ranks):
             del self._meetings[number, ranks]
             try:
@@ -326,6 +329,9 @@ class _Rendezvous:
             context.block(what, lambda: call.done)
         if call.error is not None:
             raise type(call.error)(*call.error.args)
+        if races is not None:
+            for known in call.known:
+                races.host(context.rank).learn(known)
         return call.result
 
 
@@ -338,6 +344,8 @@ class _HeapCall:
         self.request = request
         self.asked = asked
         self.arrived: set[int] = set()
+        self.known: list[Any] = []
+        """What each host had done, for ``check``: a collective call orders the hosts."""
         self.done = False
         self.result: Any = None
         self.error: TritonDistError | None = None

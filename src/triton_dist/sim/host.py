@@ -212,6 +212,8 @@ class HostScheduler:
         if not waiting:
             return False
         if not self._step_until_change():
+            if self._machine.races is not None:
+                self._machine.races.finish()  # a race may be why
             raise self._machine.deadlock([(thread.context.rank, thread.wait.describe()) for thread in waiting if thread.wait is not None])
         return True
 
@@ -265,6 +267,8 @@ class HostScheduler:
             pass
         self._between()
         if any(self._machine.busy(thread.context.rank) for thread in self._threads):
+            if self._machine.races is not None:
+                self._machine.races.finish()
             raise self._machine.deadlock([])
 
     def _abort(self) -> None:

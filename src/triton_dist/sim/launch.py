@@ -99,7 +99,8 @@ class Launcher:
             enter_hook(launch_metadata)
         grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))
         rank = context.current()
-        kernel = load_kernel(function, self.name, self.threads, rank is not None and rank.machine.timing, self.file)
+        timing, checked = (rank.machine.timing, rank.machine.races is not None) if rank is not None else (False, False)
+        kernel = load_kernel(function, self.name, self.threads, timing, self.file, checked)
         if rank is not None:
             rank.submit(self._launch(kernel, grid, arguments, rank.machine), stream=stream)
         else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DeadlockError, InvalidArgumentError, SimulationError
+from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
 from .gpus import GPU, find_gpu
 from .memory import Memory
@@ -28,6 +28,7 @@ from .timeline import Timeline
 from .work import Copy, Task, Work
 
 if TYPE_CHECKING:
+    from .check.checker import RaceChecker
     from .launch import KernelLaunch
 
 SCHEDULES = ("random", "round_robin", "straggler")
@@ -76,6 +77,8 @@ class Machine:
     """
 
     program_class: type[Program] = Program
+    races: RaceChecker | None = None
+    """Looks for data races, if asked to."""
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
 
@@ -142,6 +145,8 @@ class Machine:
         work.rank = rank
         work.queue = queue
         work.issued = self.host_clock[rank]
+        if self.races is not None:
+            work.known = self.races.submitted(work)
         queue.queue.append(work)
         self._advance(queue)
         return work
@@ -165,6 +170,8 @@ class Machine:
             while stream.active is None and stream.queue:
                 work = stream.active = stream.queue.popleft()
                 work.begin = max(stream.clock, work.issued)
+                if self.races is not None:
+                    self.races.begins(work)
                 work.start(self)
         finally:
             stream.advancing = False
@@ -273,11 +280,15 @@ class Machine:
         launch.end = max(launch.end, actor.clock)
         launch.finished += 1
         self.memory.version += 1
+        if self.races is not None:
+            self.races.program_ended(actor.race)
         if device.launches:
             self._admit(device)
         if launch.finished == launch.count:
             if self.pending.entries:
                 self.pending.finish(launch)
+            if self.races is not None:
+                self.races.launch_ended(launch)
             launch.complete(self)
 
     def step(self) -> bool:
@@ -374,6 +385,8 @@ class Machine:
 
     def _located(self, error: Exception, actor) -> Exception:
         """The error with who did it and where: in front of a SimulationError's text, as a note to any other."""
+        if isinstance(error, DataRaceError):
+            return error  # it names both sides itself
         if not isinstance(actor, Program):
             return type(error)(f"{actor.describe()}: {error}") if isinstance(error, SimulationError) else error
         place = actor.launch.kernel.location_of_error(error.__traceback__)

@@ -61,7 +61,7 @@ class CollectiveEngine:
         key = (name, generation, world_ranks)
         if key not in self._groups:
             where = f"group {name!r} of ranks {list(world_ranks)}"
-            self._groups[key] = _Group(name, world_ranks, Transfers(world_ranks, where))
+            self._groups[key] = _Group(name, world_ranks, Transfers(world_ranks, where, self._machine))
         return self._groups[key]
 
     def arrive(self, group: _Group, sequence: int, group_rank: int, call: Call, stream_point: Any, stream: int = 0) -> Meeting:
@@ -87,17 +87,32 @@ class CollectiveEngine:
 class HostWork(dist.Work):
     """The handle of a collective: ``wait`` lets the other ranks and the machine run until it is done."""
 
-    def __init__(self, done: Callable[[], bool], what: Callable[[], str], tensors: list[Tensor], source: Callable[[], int] | None = None):
+    def __init__(
+        self,
+        done: Callable[[], bool],
+        what: Callable[[], str],
+        tensors: list[Tensor],
+        source: Callable[[], int] | None = None,
+        known: Callable[[], Any] = lambda: None,
+    ) -> None:
         super().__init__()
         self._done = done
         self._what = what
         self._tensors = tensors
         self._source = source
+        self._known = known
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self._done():
             _rank_context(self._what()).block(self._what, self._done)
+        self._learn()
         return True
+
+    def _learn(self) -> None:
+        """The host of the rank has seen that it is done."""
+        rank, known = context.current(), self._known()
+        if rank is not None and known is not None and rank.machine.races is not None:
+            rank.machine.races.host(rank.rank).learn(known)
 
     def synchronize(self) -> None:
         self.wait()
@@ -108,6 +123,8 @@ class HostWork(dist.Work):
     def is_completed(self) -> bool:
         if not self._done():
             _rank_context(self._what()).poll(self._what())
+        if self._done():
+            self._learn()
         return self._done()
 
     def is_success(self) -> bool:
@@ -266,6 +283,7 @@ class SimProcessGroup(dist.ProcessGroup):
             message = Message(tensor.clone(), self._rank, destination, tag, None)
         else:
             message = Message(tensor, self._rank, destination, tag, _stream_point(rank))
+        message.arrived = _arrival(rank)
         self._group.transfers.post(message, is_send=True)
         peer = self._group.world_ranks[destination]
         done = (lambda: True) if self._backend == "gloo" else (lambda: message.done)
@@ -279,10 +297,13 @@ class SimProcessGroup(dist.ProcessGroup):
         return self._receive(tensors, None, tag, "any rank")
 
     def _receive(self, tensors: list[Tensor], source: int | None, tag: int, sender: str) -> HostWork:
-        message = Message(tensors[0], source, self._rank, tag, _stream_point(_rank_context("recv")))
+        rank = _rank_context("recv")
+        message = Message(tensors[0], source, self._rank, tag, _stream_point(rank))
+        message.arrived = _arrival(rank)
         self._group.transfers.post(message, is_send=False)
         what = f"recv from {sender} (tag {tag}, group {self._group.name!r}): nothing was sent"
-        return HostWork(lambda: message.done, lambda: what, tensors, lambda: -1 if message.source is None else message.source)
+        source_rank = lambda: -1 if message.source is None else message.source  # noqa: E731
+        return HostWork(lambda: message.done, lambda: what, tensors, source_rank, lambda: message.known)
 
     def _reduction(self, name: str, parts: list[Part], opts: Any, root: int | None = None) -> HostWork:
         operation = getattr(opts, "reduceOp", opts)
@@ -299,7 +320,8 @@ class SimProcessGroup(dist.ProcessGroup):
             reason = f"{missing} has not called it" if missing else "the streams of the ranks are not there yet"
             return f"dist.{call.describe()}, {meeting.where}: {reason}"
 
-        return HostWork(lambda: meeting.done, what, [t for part in call.parts for t in part.receives if t is not None])
+        received = [t for part in call.parts for t in part.receives if t is not None]
+        return HostWork(lambda: meeting.done, what, received, known=lambda: meeting.known)
 
     def _only(self, root: int, tensor: Tensor) -> list[Tensor | None]:
         return [tensor if rank == root else None for rank in range(self._size)]
@@ -340,6 +362,12 @@ class SimProcessGroup(dist.ProcessGroup):
 
 def _listed(tensors: Any) -> list[Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _arrival(rank: RankContext) -> Any:
+    """What a rank has done up to now, where data races are looked for."""
+    races = rank.machine.races
+    return None if races is None else races.arrival(rank.rank, rank.stream)
 
 
 def _stream_point(rank: RankContext) -> Any:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from .requests import Steps
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from .check.order import Order
     from .launch import KernelLaunch
     from .machine import Machine
     from .memory import Allocation
@@ -26,6 +29,7 @@ class Program:
     waiting: a WaitRequest while the program is parked, else None.
     block_memory: where tiles lie whose elements are used in simt regions; None before the first region.
     word: address of the last single word that it accessed, for the report of a loop that spins.
+    race: its actor where data races are looked for, else None; ``check.checker.RaceChecker`` says what at, order, active and lane are.
     """
 
     __slots__ = (
@@ -47,6 +51,11 @@ class Program:
         "sm",
         "word",
         "block_memory",
+        "race",
+        "at",
+        "order",
+        "active",
+        "lane",
     )
 
     def __init__(self, pid: tuple[int, int, int], launch: KernelLaunch, machine: Machine, clock: float, sm: int) -> None:
@@ -65,6 +74,10 @@ class Program:
         self.waiting = None
         self.word: int | None = None
         self.block_memory: BlockMemory | None = None
+        self.at = self.lane = -1
+        self.order: Order | None = None
+        self.active: np.ndarray | None = None
+        self.race = None if machine.races is None else machine.races.program(self)
         self.generator: Steps = launch.kernel.function(self, *launch.values)
 
     def settle(self) -> None:

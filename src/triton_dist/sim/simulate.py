@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ import torch
 from ..errors import InvalidArgumentError, NestedSimulationError
 from ..runtime.world import heap_size_or_default
 from . import context as rank_context
+from .check.checker import RaceChecker
+from .check.options import RaceCheck, find_check
 from .context import RankContext
 from .distributed_plugin import RankWorld, installed, leave_groups
 from .gpus import GPU
@@ -28,9 +31,6 @@ from .virtual_process import ProcessState, RunWideState, VirtualProcess
 
 _one_at_a_time = threading.Lock()
 """Held by the running simulation: environment, random states and Triton's driver are the process's, not the thread's."""
-
-CHECKS = (None, "")
-"""Values that ``simulate(check=...)`` takes."""
 
 EXECUTE: dict[str, type[Machine]] = {"data": Machine, "timing": TimingMachine}
 """Values that ``simulate(execute=...)`` takes, and what runs them."""
@@ -53,6 +53,8 @@ class Simulation:
         self.stream_barrier.release()
         self.machine.close()
         self.heap.close()
+        if self.machine.races is not None:
+            self.machine.races.close()
 
 
 def simulate(
@@ -65,7 +67,7 @@ def simulate(
     schedule: str = "random",
     gpu: str | GPU = "h100",
     num_nodes: int = 1,
-    check: str | None = None,
+    check: str | RaceCheck | None = None,
     heap_size: int | None = None,
     timeline: Timeline | None = None,
     execute: str = "data",
@@ -82,7 +84,8 @@ def simulate(
     schedule: how the machine chooses what runs next (see ``triton_dist.sim.machine.Machine``).
     gpu: the GPU model to pretend to be, a key of ``triton_dist.sim.gpus.GPUS``.
     num_nodes: how many hosts the ranks are spread over; divides ``world_size``.
-    check: which extra checks to run; None or "" for none.
+    check: "race" looks for data races (see docs/checks.md), a ``triton_dist.sim.check.RaceCheck`` does so with options; None or "" for
+        no extra check.
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     timeline: a ``triton_dist.sim.timeline.Timeline`` that the run fills with what ran when, on the simulated clock.
 
@@ -92,8 +95,8 @@ def simulate(
         ``timeline`` and ``Event.elapsed_time`` say how long. See docs/simulator.md for what the clock models.
 
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
-    machine finds wrong (DeadlockError, OutOfBoundsError, ...) is raised as well. Two simulations at once from two threads run
-    one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
+    machine finds wrong (DeadlockError, OutOfBoundsError, DataRaceError, ...) is raised as well. Two simulations at once from two threads
+    run one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
     """
     if rank_context.current() is not None:
         raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
@@ -101,13 +104,16 @@ def simulate(
         raise InvalidArgumentError(f"fn={fn!r} is not callable; pass the function that each rank runs")
     if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
         raise InvalidArgumentError(f"fn={fn!r} is a generator or coroutine function, whose body a call does not run; pass a plain function")
-    if check not in CHECKS:
-        raise InvalidArgumentError(f"check={check!r} is not known; use one of {list(CHECKS)}")
+    options = find_check(check)
     if execute not in EXECUTE:
         raise InvalidArgumentError(f"execute={execute!r} is not known; use one of {list(EXECUTE)}")
+    if options is not None and EXECUTE[execute].timing:
+        raise InvalidArgumentError(f"check={check!r} looks at every access, and execute={execute!r} leaves most of them out; use 'data'")
     heap_size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
     with _one_at_a_time:
         machine = EXECUTE[execute](world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
+        if options is not None:
+            machine.races = RaceChecker(machine.memory, options)
         simulation = Simulation(machine, heap_size)
         caller, settings = VirtualProcess(_process_state), RunWideState()
         scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)
@@ -117,11 +123,26 @@ def simulate(
             process = VirtualProcess.for_rank(rank, _environment(context), RankWorld(), _process_state)
             scheduler.add_rank(context, process, _body(context, fn, args, kwargs or {}))
         try:
-            with _simulated_driver(), installed(simulation.collectives):
-                return scheduler.run()
+            with _simulated_driver(), installed(simulation.collectives), _rare_collections(machine.races is not None):
+                results = scheduler.run()
+                if machine.races is not None:
+                    machine.races.finish()
+                return results
         finally:
             settings.restore()
             simulation.close()
+
+
+@contextlib.contextmanager
+def _rare_collections(wanted: bool) -> Iterator[None]:
+    """Let the garbage collector run less often: clocks are many objects that it would look at in vain."""
+    before = gc.get_threshold()
+    if wanted:
+        gc.set_threshold(5_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _body(context: RankContext, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -20,8 +21,26 @@ class HostStore(dist.Store):
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[str, bytes] = {}
+        self._known: dict[str, Any] = {}
+        """What the hosts that wrote a key had done before, for ``check``."""
+
+    def _wrote(self, key: str) -> None:
+        rank = context.current()
+        if rank is not None and rank.machine.races is not None:
+            host = rank.machine.races.host(rank.rank)
+            if key in self._known:
+                host.learn(self._known[key])
+            self._known[key] = host.publish()
+
+    def _read(self, keys: Iterable[str]) -> None:
+        rank = context.current()
+        if rank is not None and rank.machine.races is not None:
+            for key in keys:
+                if key in self._known:
+                    rank.machine.races.host(rank.rank).learn(self._known[key])
 
     def set(self, key: str, value: str | bytes) -> None:
+        self._wrote(key)
         self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
 
     def get(self, key: str) -> bytes:
@@ -31,23 +50,31 @@ class HostStore(dist.Store):
     def add(self, key: str, amount: int) -> int:
         total = int(self._values.get(key, b"0")) + amount
         self._values[key] = str(total).encode()
+        self._wrote(key)
         return total
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         expected, desired = (item.encode() if isinstance(item, str) else bytes(item) for item in (expected, desired))
+        self._wrote(key)
         seen = self._values.get(key)
         if seen == expected or (seen is None and not expected):
             self._values[key] = desired
         return self._values.get(key, expected)
 
     def check(self, keys: list[str]) -> bool:
-        return all(key in self._values for key in keys)
+        found = all(key in self._values for key in keys)
+        if found:
+            self._read(keys)
+        return found
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Block until every key is set. There is no timeout: a key that is never set ends in the deadlock report."""
         if self.check(keys):
             return
-        _block(lambda: f"store.wait for {[key for key in keys if key not in self._values]}", lambda: self.check(keys))
+        _block(
+            lambda: f"store.wait for {[key for key in keys if key not in self._values]}", lambda: all(key in self._values for key in keys)
+        )
+        self._read(keys)
 
     def delete_key(self, key: str) -> bool:
         return self._values.pop(key, None) is not None

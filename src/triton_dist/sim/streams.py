@@ -10,6 +10,7 @@ import torch
 
 from ..errors import InvalidArgumentError
 from ..runtime.streams import Wait, Write
+from .torch_accesses import accesses_of
 from .torch_mode import queue_copy, register
 from .work import DeviceEvent, RecordEvent, TorchCall, WaitEvent, WaitValue, WriteValue
 
@@ -49,7 +50,10 @@ class SimStreams:
     def busy(self, stream: int, what: str) -> bool:
         if self._context.busy(stream):
             self._context.poll(f"{what} on stream {stream}")
-        return self._context.busy(stream)
+        busy, races = self._context.busy(stream), self._context.machine.races
+        if not busy and races is not None:
+            races.host_waited(self._context.rank, stream)
+        return busy
 
     def synchronize(self, stream: int | None, what: str) -> None:
         self._context.synchronize(stream, what)
@@ -66,11 +70,20 @@ class SimStreams:
     def event_busy(self, event: DeviceEvent, what: str) -> bool:
         if not event.done:
             self._context.poll(what)
+        if event.done:
+            self._learn(event)
         return not event.done
+
+    def _learn(self, event: DeviceEvent) -> None:
+        """The host has seen that an event has happened."""
+        races = self._context.machine.races
+        if races is not None and event.recorded is not None and event.recorded.reached is not None:
+            races.host(self._context.rank).learn(event.recorded.reached)
 
     def event_synchronize(self, event: DeviceEvent) -> None:
         if not event.done:
             self._context.block("Event.synchronize()", lambda: event.done)
+        self._learn(event)
         if event.recorded is not None:
             self._context.machine.host_waited(self._context.rank, event.recorded.end)
 
@@ -99,5 +112,6 @@ class SimStreams:
         if destination.is_contiguous() and source.is_contiguous():
             queue_copy(self._context, destination, source, stream)
         else:
-            work = TorchCall(lambda: destination.copy_(source), "copy_async")
+            accesses = accesses_of((source,), (destination,)) if self._context.machine.races is not None else ()
+            work = TorchCall(lambda: destination.copy_(source), "copy_async", accesses=accesses)
             self._context.submit(work, stream=stream, keep=(destination, source))

@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -22,8 +22,12 @@ from ..errors import SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
 from ..runtime.symmetric import address_of
 from .context import RankContext
+from .torch_accesses import PLAIN, accesses_of, tensors_of
 from .torch_costs import PRODUCTS, operator_ns
 from .work import Copy, TorchCall, has_values
+
+if TYPE_CHECKING:
+    from .check.checker import RaceChecker
 
 aten = torch.ops.aten
 
@@ -119,15 +123,21 @@ class StreamOrder(TorchDispatchMode):
             taken, outputs = self._only_take_time(func, _kind(func), args, kwargs)
             if taken:
                 return outputs
+        races = context.machine.races
         if not context.busy(context.stream):
             outputs = func(*args, **kwargs)
+            if races is not None:
+                self._check_now(races, func, args, kwargs, outputs)
             if func in PRODUCTS:
                 nanoseconds = context.machine.gpu.costs.torch_ns + self._nanoseconds(func, args, kwargs, outputs)
                 context.machine.take_time(context.rank, context.stream, nanoseconds)
             return outputs
         kind = _kind(func)
         if kind.at_once:
-            return func(*args, **kwargs)
+            outputs = func(*args, **kwargs)
+            if races is not None:
+                self._check_now(races, func, args, kwargs, outputs)
+            return outputs
         if kind.composite:
             with self:
                 return func.decompose(*args, **kwargs)
@@ -145,7 +155,28 @@ class StreamOrder(TorchDispatchMode):
                     self._queue(func, lambda: _fill(func, outputs, func(*args, **kwargs)), (args, kwargs), outputs)
                     return outputs
         context.synchronize(context.stream, f"torch operator {func}")
-        return func(*args, **kwargs)
+        outputs = func(*args, **kwargs)
+        if races is not None:
+            self._check_now(races, func, args, kwargs, outputs)
+        return outputs
+
+    def _check_now(self, races: RaceChecker, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> None:
+        """Tell the race check of an operator that has run: in its stream, and the host waits for one that gives it a value."""
+        context, kind = self._context, _kind(func)
+        accesses = self._accesses(func, args, kwargs, outputs)
+        if accesses:
+            races.operator_ran(context.rank, context.stream, _label(func), accesses)
+        if not (kind.at_once or kind.writes or kind.functional or kind.composite) and not _gives_tensors(func):
+            races.host_waited(context.rank, context.stream)
+
+    def _accesses(self, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> list:
+        """What an operator reads and writes. Its tensors' memory is known to the machine from now on."""
+        if func.namespace not in ("aten", "prims"):
+            return []  # made of collectives, kernels and operators that tell of themselves
+        read, written = tensors_of(func, args, kwargs, outputs, reads_arguments=not _kind(func).at_once)
+        for tensor in (*read, *written):
+            register_quietly(self._context, tensor)
+        return accesses_of(read, written)
 
     def _only_take_time(self, func: Any, kind: _Kind, args: tuple, kwargs: dict[str, Any]) -> tuple[bool, Any]:
         """In a run for its time: (whether this was an operator on tensors without values, that now only takes time, its outputs)."""
@@ -168,6 +199,7 @@ class StreamOrder(TorchDispatchMode):
         """Queue an operator behind what its stream does. arguments: positional and by name. run: None where it only takes time."""
         nanoseconds = self._nanoseconds(func, arguments[0], arguments[1], outputs)
         keep = (arguments, outputs)
+        accesses = () if self._context.machine.races is None else self._accesses(func, arguments[0], arguments[1], outputs)
         if run is None:
             self._context.submit(TorchCall(None, _label(func), nanoseconds), keep=keep)
             return
@@ -183,7 +215,7 @@ class StreamOrder(TorchDispatchMode):
                 error.add_note(f"in {_label(func)}, queued on a stream by rank {self._context.rank}")
                 raise
 
-        self._context.submit(TorchCall(call, _label(func), nanoseconds), keep=keep)
+        self._context.submit(TorchCall(call, _label(func), nanoseconds, accesses), keep=keep)
 
     def _fits_as_it_is(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether the operator would run without resizing an ``out=`` tensor. A wrong argument raises here, in the host function."""
@@ -255,6 +287,12 @@ def register(context: RankContext, tensor: torch.Tensor) -> None:
         raise UseAfterFreeError(f"{block.name!r} was freed before its address was asked for; free it after its last use")
 
 
+def register_quietly(context: RankContext, tensor: torch.Tensor) -> None:
+    """Tell the machine of the storage of an ordinary tensor that is not symmetric."""
+    if type(tensor) in PLAIN and tensor.device.type == "cpu" and tensor.layout == torch.strided and rank_of(address_of(tensor)) is None:
+        context.machine.memory.register(tensor)
+
+
 class HostReads(TorchFunctionMode):
     """Active in each rank's thread: functions that read elements or hand out addresses without an operator."""
 
@@ -272,6 +310,11 @@ class HostReads(TorchFunctionMode):
                 pass
             elif context.busy(context.stream):
                 context.synchronize(context.stream, f"torch.Tensor.{getattr(func, '__name__', func)}")
+            elif context.machine.races is not None:
+                context.machine.races.host_waited(context.rank, context.stream)
+            if context.machine.races is not None and action in ("read", "host copy"):
+                label = f"torch.Tensor.{getattr(func, '__name__', func)}"
+                context.machine.races.host_read(context.rank, label, accesses_of(args[:1], ()))
             if action == "host copy":
                 return func(*args, **(kwargs or {})).clone()
         return func(*args, **(kwargs or {}))
@@ -388,6 +431,11 @@ def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             by_alias[frozenset(argument.alias_info.before_set)] = value
     values = [by_alias[frozenset(returned.alias_info.before_set)] for returned in schema.returns]
     return None if not values else values[0] if len(values) == 1 else tuple(values)
+
+
+def _gives_tensors(func: Any) -> bool:
+    """Whether an operator gives tensors only, so that the host knows nothing of their values."""
+    return bool(func._schema.returns) and all("Tensor" in str(returned.type) for returned in func._schema.returns)
 
 
 def _label(func: Any) -> str:

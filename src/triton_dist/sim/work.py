@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from .check.history import READ, WRITE
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
 from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
 
 if TYPE_CHECKING:
+    from .check.checker import Tensors
+    from .check.clocks import Clock
     from .machine import Machine, Stream
 
 REAL_BYTES = 1 << 20
@@ -31,7 +34,8 @@ def has_values(tensor: torch.Tensor) -> bool:
 class Work:
     """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``queue``, its stream, are set when it is submitted.
 
-    issued: simulated time at which the host submitted it; it does not begin before.
+    issued: simulated time at which the host submitted it; it does not begin before. known: what comes before it by the host's program, for
+    ``check``.
     """
 
     def __init__(self, label: str) -> None:
@@ -40,6 +44,7 @@ class Work:
         self.rank = -1
         self.queue: Stream | None = None
         self.issued = 0.0
+        self.known: Clock | None = None
         self.begin = 0.0
         self.end = 0.0
 
@@ -92,15 +97,21 @@ class TorchCall(Work):
     """A torch op (or any host function) in stream order. It may write anywhere, so whoever waits looks again afterwards.
 
     function: None for an op that only takes time. nanoseconds: how long it takes beyond its start.
+    accesses: what it reads and writes, where data races are looked for.
     """
 
-    def __init__(self, function: Callable[[], object] | None, label: str = "torch op", nanoseconds: float = 0.0) -> None:
+    def __init__(
+        self, function: Callable[[], object] | None, label: str = "torch op", nanoseconds: float = 0.0, accesses: Tensors = ()
+    ) -> None:
         super().__init__(label)
+        self._accesses = accesses
         self._function = function
         self._nanoseconds = nanoseconds
 
     def execute(self, task: Task) -> Steps:
         function, self._function = self._function, None  # what it refers to may go as soon as it has run
+        if self._accesses and task.machine.races is not None:
+            task.machine.races.stream_accesses(self.rank, self.queue.number if self.queue else 0, self.label, self._accesses)
         if function is not None:
             function()
         task.clock = task.machine.computed(task.rank, task.clock + task.machine.gpu.costs.torch_ns, self._nanoseconds)
@@ -126,6 +137,9 @@ class Copy(Work):
         memory.check(self.destination, self.destination + self.size, 1, "copy to")
         memory.check(self.source, self.source + self.size, 1, "copy from")
         task.clock += task.machine.gpu.costs.copy_start_ns
+        if task.machine.races is not None:
+            both = [(READ, self.source, (self.size,), (1,), 1), (WRITE, self.destination, (self.size,), (1,), 1)]
+            task.machine.races.stream_accesses(self.rank, self.queue.number if self.queue else 0, self.label, both)
         piece = max(_COPY_PIECE, -(-self.size // _COPY_PIECES))
         for offset in range(0, self.size, piece):
             yield
@@ -151,6 +165,8 @@ class WriteValue(Work):
         yield
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal write")
         task.clock += task.machine.gpu.costs.stream_write_ns
+        if task.machine.races is not None:
+            task.machine.races.stream_wrote_word(self, self.address, self.dtype.itemsize)
         put_word(task, self.address, self.dtype.type(self.value), self.dtype, -1)
 
 
@@ -170,6 +186,8 @@ class WaitValue(Work):
         while not COMPARISONS[self.compare](view[index], self.value, 1 << (8 * size - 1)):
             yield WaitRequest(self.address, size, self.compare, self.value)
         see_word(task, self.address)
+        if task.machine.races is not None:
+            task.machine.races.stream_saw_word(self, self.address, size, self.compare, self.value)
         task.clock += task.machine.gpu.costs.stream_wait_ns
 
 
@@ -191,13 +209,18 @@ class RecordEvent(Work):
     def __init__(self, event: DeviceEvent) -> None:
         super().__init__("record of an event")
         self.waiters: list[WaitEvent] = []
+        self.reached: Clock | None = None
+        """What came before it, for ``check``."""
         event.recorded = self
 
     def start(self, machine: Machine) -> None:
         self.end = self.begin
+        if machine.races is not None:
+            self.reached = machine.races.stream_of(self).publish()
         self.complete(machine)
         for waiter in self.waiters:
             waiter.end = max(waiter.begin, self.end) + machine.gpu.costs.event_ns
+            waiter.learn(machine)
             waiter.complete(machine)
         self.waiters.clear()
 
@@ -214,8 +237,14 @@ class WaitEvent(Work):
             return self.label
         return f"wait for an event of rank {self.record.rank}'s stream {self.record.queue.number}"
 
+    def learn(self, machine: Machine) -> None:
+        """Its stream goes on behind the record."""
+        if machine.races is not None and self.record is not None and self.record.reached is not None:
+            machine.races.stream_of(self).learn(self.record.reached)
+
     def start(self, machine: Machine) -> None:
         if self.record is None or self.record.done:
+            self.learn(machine)
             self.end = max(self.begin, self.record.end + machine.gpu.costs.event_ns if self.record else 0.0)
             self.complete(machine)
         else:

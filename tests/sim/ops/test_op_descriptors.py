@@ -349,6 +349,6 @@ def test_reductions_that_wrap_at_a_limit(kind, expected):
     machine = Machine(1)
     origin = machine.memory.register(out, name="out")
     target = descriptor.Descriptor(out.data_ptr(), (1, 4), (4, 1), (1, 4), np.dtype(np.int32), False, origin)
-    context = types.SimpleNamespace(memory=machine.memory, charge=lambda *_: None, matrix_ns=0.0)
+    context = types.SimpleNamespace(memory=machine.memory, charge=lambda *_: None, matrix_ns=0.0, race=None)
     descriptor.reduce(context, target, (0, 0), limit, kind)
     assert out[0].tolist() == expected

@@ -77,6 +77,11 @@ class Descriptor:
             allocation = context.memory.check(address, last, itemsize, what, allocation)
         context.charge(inside, itemsize, allocation)
         strides = tuple(stride * itemsize for stride in self.strides)
+        if context.race is not None:
+            if what.endswith("reduce"):
+                context.race.checker.reduction(context, address, inside, strides, itemsize, allocation)
+            else:
+                context.race.checker.box(context, address, inside, strides, itemsize, what, allocation)
         return window(address, tuple(inside), strides, self.dtype), tuple(place), address, last
 
 
@@ -173,4 +178,7 @@ def _row(context: Program, descriptor: Descriptor, row: int, column: int, width:
     last = address + (end - begin) * itemsize
     allocation = context.memory.check(address, last, itemsize, what, descriptor.origin)
     context.charge((end - begin,), itemsize, allocation)
+    if context.race is not None:
+        kind = "store" if what.endswith("scatter") else "load"
+        context.race.checker.box(context, address, (end - begin,), (itemsize,), itemsize, kind, allocation)
     return window(address, (end - begin,), (itemsize,), descriptor.dtype), slice(begin - column, end - column)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ..program import Program
     from ..work import Task
 
+_SWAP = "compare-and-swap"
+_UPDATES = ("atomic", "atomic_poll")
+"""Accesses that are checked for races one by one, or when they have succeeded."""
+
 _EMPTY = object()
 _GENERAL = object()
 
@@ -133,6 +137,8 @@ def _box(context: Program, pointers: Pointers, ranges: dict, dtype: np.dtype, wh
         raise context.memory.misaligned(address, itemsize, what)
     if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
         origin = context.memory.check(lo, hi, itemsize, what, origin)
+    if context.race is not None:
+        context.race.checker.box(context, address, counts, layout.strides, itemsize, what, origin)
     owner, rates = origin.rank, context.rates
     context.memory_ns += size * itemsize * (rates.local_ns_per_byte if owner is None or owner == context.rank else rates.remote_ns_per_byte)
     return address, lo, hi, counts, layout.strides
@@ -163,6 +169,8 @@ def _addresses(context: Program, pointers, masks: tuple, shape: tuple[int, ...],
             raise context.memory.misaligned(int(selected[(selected & (itemsize - 1)) != 0][0]), itemsize, what)
         if origin is None or lo < origin.lo or hi > origin.hi or origin.freed:
             _check_each(context, selected, itemsize, what, origin)
+        if context.race is not None and what != _SWAP:
+            context.race.checker.tile(context, selected, itemsize, what, origin)
         context.charge((selected.size,), itemsize, origin)
     return selected, mask, np.shape(address)
 
@@ -264,6 +272,8 @@ def check_scalar(context: Program, address: int, itemsize: int, what: str, origi
         origin = context.memory.check(address, address + itemsize, itemsize, what, origin)
     if address & (itemsize - 1):
         raise context.memory.misaligned(address, itemsize, what)
+    if context.race is not None and what not in _UPDATES:
+        context.race.checker.scalar(context, address, itemsize, what)
     owner = origin.rank
     context.clock += context.rates.local_ns if owner is None or owner == context.rank else context.rates.remote_ns
 
@@ -347,6 +357,8 @@ def atomic_scalar(context: Program, kind: int, address: int, value, on, dtype: n
         return dtype.type(0)
     check_scalar(context, address, dtype.itemsize, "atomic", origin)
     see_word(context, address)
+    if context.race is not None:
+        context.race.checker.update(context, address, dtype.itemsize)
     old = scalar_view(dtype)[element_index(address, dtype.itemsize)]
     put_word(context, address, _combine(kind, old, dtype.type(value)), dtype, location)
     return old
@@ -390,7 +402,10 @@ def compare_and_swap_scalar(context: Program, address: int, expected, value, dty
     check_scalar(context, address, dtype.itemsize, "atomic", origin)
     see_word(context, address)
     old = scalar_view(dtype)[element_index(address, dtype.itemsize)]
-    if old.tobytes() == dtype.type(expected).tobytes():
+    swaps = old.tobytes() == dtype.type(expected).tobytes()
+    if context.race is not None:
+        context.race.checker.update(context, address, dtype.itemsize, writes=swaps)
+    if swaps:
         put_word(context, address, dtype.type(value), dtype, location)
     return old
 
@@ -399,7 +414,7 @@ def compare_and_swap(
     context: Program, pointers, expected, value, dtype: np.dtype, shape: tuple[int, ...], origin, location: int
 ) -> np.ndarray:
     """``tt.atomic_cas`` of a tile, element by element in index order."""
-    selected, _, _ = _addresses(context, np.broadcast_to(full(pointers), shape), (), shape, dtype, "atomic", origin)
+    selected, _, _ = _addresses(context, np.broadcast_to(full(pointers), shape), (), shape, dtype, _SWAP, origin)
     expected = np.broadcast_to(np.asarray(expected, dtype), shape).reshape(-1)
     value = np.broadcast_to(np.asarray(value, dtype), shape).reshape(-1)
     old = [

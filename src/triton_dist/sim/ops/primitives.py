@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerError
 from ...runtime.address_map import FIRST_SLOT, STRIDE, STRIDE_BITS, rank_of
+from ..check.checker import SILENT
 from ..memory import VIEW_BASE, WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
 from ..requests import COMPARISONS, SPIN, Steps, WaitRequest
@@ -16,6 +17,7 @@ from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
 
 if TYPE_CHECKING:
+    from ..check.actors import ProgramActor
     from ..program import Program
 
 
@@ -80,7 +82,7 @@ def symm_at_each(context: Program, addresses, ranks, mask) -> np.ndarray:
 def wait(context: Program, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
     """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
     view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
-    memory, rates = context.memory, context.rates
+    memory, rates, order = context.memory, context.rates, context.order
     if context.memory_ns:
         context.settle()
     for number in range(count):
@@ -101,6 +103,8 @@ def wait(context: Program, address: int, count: int, expected: int, compare: str
             write = memory.writes.get(word)
             if write is not None and write[2] > context.clock:
                 context.clock = write[2]
+        if context.race is not None:
+            context.race.checker.waited(context, word, itemsize, order, compare, expected)
     return 0
 
 
@@ -126,6 +130,8 @@ def notify(context: Program, address: int, rank: int, value: int, op: str, scope
     else:
         seen = context.clock + rates.signal_ns
         context.clock += rates.notify_ns
+    if context.race is not None:
+        context.race.checker.notified(context, target, itemsize, scope, op == "add")
     if op == "add":
         value = wrap(WORDS[itemsize][(target - VIEW_BASE) // itemsize] + value, 8 * itemsize)
     put_integer(context, target, value, itemsize, location, seen)
@@ -143,6 +149,7 @@ def atomic_poll(context: Program, address: int, expected, timeout, dtype: np.dty
     if timeout is None:
         yield from wait(context, address, 1, expected, "eq", dtype.itemsize)
         return np.True_
+    order = context.order
     check_scalar(context, address, dtype.itemsize, "atomic_poll", None)
     view, index = scalar_view(dtype), element_index(address, dtype.itemsize)
     deadline = context.clock + timeout
@@ -152,6 +159,8 @@ def atomic_poll(context: Program, address: int, expected, timeout, dtype: np.dty
         context.clock += context.rates.clock_read_ns
         yield
     see_word(context, address)
+    if context.race is not None:
+        context.race.checker.waited(context, address, dtype.itemsize, order, "eq", int(expected))
     return np.True_
 
 
@@ -199,6 +208,8 @@ def load_each(context: Program, addresses, on, dtype: np.dtype, mask) -> np.ndar
     places = spread(context, addresses, np.dtype(np.int64))[lanes]
     result = np.zeros(context.threads, dtype)
     _check_lanes(context, places, dtype, "ld")
+    if context.race is not None and lanes.size:
+        _report_lanes(context, context.race, places, lanes, dtype.itemsize, "ld")
     result[lanes] = scalar_view(dtype)[element_index(places, dtype.itemsize)]
     for address in np.unique(places).tolist() if lanes.size else ():
         see_word(context, address)
@@ -206,8 +217,21 @@ def load_each(context: Program, addresses, on, dtype: np.dtype, mask) -> np.ndar
 
 
 def _check_lanes(context: Program, places: np.ndarray, dtype: np.dtype, what: str) -> None:
+    context.lane = SILENT
     for address in np.unique(places).tolist():
         check_scalar(context, address, dtype.itemsize, what, None)
+    context.lane = -1
+
+
+def _report_lanes(context: Program, actor: ProgramActor, places: np.ndarray, lanes: np.ndarray, itemsize: int, what: str) -> None:
+    """Tell the race check of accesses by threads with an address each."""
+    if context.order is None:
+        actor.checker.tile(context, places, itemsize, what, None, lanes)
+        return
+    for lane, address in zip(lanes.tolist(), places.tolist(), strict=True):
+        context.lane = lane
+        actor.checker.scalar(context, address, itemsize, what)
+    context.lane = -1
 
 
 def store_each(context: Program, addresses, values, dtype: np.dtype, mask, location: int) -> None:
@@ -215,9 +239,11 @@ def store_each(context: Program, addresses, values, dtype: np.dtype, mask, locat
     lanes = np.flatnonzero(active_threads(context, mask))
     places = spread(context, addresses, np.dtype(np.int64))[lanes]
     data = spread(context, values, dtype)[lanes]
-    for address, value in zip(places.tolist(), data, strict=True):
+    for lane, address, value in zip(lanes.tolist(), places.tolist(), data, strict=True):
+        context.lane = lane
         check_scalar(context, address, dtype.itemsize, "st", None)
         put_word(context, address, value, dtype, location)
+    context.lane = -1
 
 
 def store_first(context: Program, address, value, on, dtype: np.dtype, mask, location: int) -> None:
@@ -233,8 +259,14 @@ def atomic_add_each(context: Program, addresses, values, dtype: np.dtype, mask, 
     """``atomic_add`` by every active thread, in thread order; gives each the value that it saw."""
     result = np.zeros(context.threads, dtype)
     places, data = spread(context, addresses, np.dtype(np.int64)), spread(context, values, dtype)
-    for lane in np.flatnonzero(active_threads(context, mask)).tolist():
+    active = active_threads(context, mask)
+    together = bool(active.all()) and bool((places == places[0]).all())
+    if context.race is not None and together:
+        context.race.checker.updates_of_block(context, int(places[0]), dtype.itemsize)
+    for lane in np.flatnonzero(active).tolist():
+        context.lane = SILENT if together else lane
         result[lane] = atomic_scalar(context, ADD, int(places[lane]), data[lane], True, dtype, None, location)
+    context.lane = -1
     return result
 
 
@@ -244,7 +276,9 @@ def atomic_cas_each(context: Program, addresses, expected, values, dtype: np.dty
     places = spread(context, addresses, np.dtype(np.int64))
     wanted, data = spread(context, expected, dtype), spread(context, values, dtype)
     for lane in np.flatnonzero(active_threads(context, mask)).tolist():
+        context.lane = lane
         result[lane] = compare_and_swap_scalar(context, int(places[lane]), wanted[lane], data[lane], dtype, None, location)
+    context.lane = -1
     return result
 
 

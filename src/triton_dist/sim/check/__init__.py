@@ -1,0 +1,22 @@
+"""Data races: accesses of the same memory that nothing orders. ``simulate(fn, world_size, check="race")`` looks for them.
+
+``RaceCheck`` are its options and ``Race`` what ``errors.DataRaceError.races`` holds. docs/checks.md tells what orders and how to read
+a report.
+
+For code of the simulator: ``machine.races`` is a ``checker.RaceChecker``, or None where nothing is checked, and ``program.race`` is a
+program's actor, or None. Whoever adds an access or something that orders calls, where ``race`` is not None,
+
+- ``ops.memory.check_scalar``, ``_box`` or ``_addresses``, or ``descriptor.box``, which report by themselves; ``races.access`` for bytes
+  that are accessed in another way; ``races.tile(..., lanes=...)`` for threads with an address each;
+- ``races.word`` (or ``update``, ``notified``, ``waited``) for atomic accesses, with an ``order.Order``: what they order follows from it;
+- ``program.race.block_barrier()``, ``.warp_barrier()``, ``.fence(scope, thread)`` where threads of a block meet or fence;
+- ``races.put_begins``, ``put_range``, ``put_signals``, ``put_done`` for a copy that a program starts and waits for later;
+- ``races.stream_accesses`` for work of a stream, and ``actor.publish()`` / ``actor.learn(clock)`` for anything else that orders.
+"""
+
+from __future__ import annotations
+
+from .options import RaceCheck
+from .report import Race
+
+__all__ = ["Race", "RaceCheck"]

@@ -1,0 +1,448 @@
+"""Looks at each access for an earlier one of the same memory that should come before it, and does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import DataRaceError
+from .actors import BLOCK, EACH, ELEMENT, ProgramActor, Release
+from .history import ATOMIC, READ, WRITE, Access, Histories
+from .options import RaceCheck
+from .order import SYS, Order, reaches
+from .report import Race, describe_all
+from .shadow import Box, Shadow, numbers, view
+from .words import Touch, Word
+
+if TYPE_CHECKING:
+    from ..memory import Allocation
+
+_MANY_WORDS = 64
+"""Elements up to which an atomic access of a tile counts as one of each word, with what each orders."""
+
+_MANY_HISTORIES = 1 << 20
+
+
+class AccessChecker:
+    """Shadow memory of all allocations and the races found. options: what to do with a race."""
+
+    def __init__(self, options: RaceCheck) -> None:
+        self.options = options
+        self.races: list[Race] = []
+        self._shadows: dict[int, Shadow] = {}
+        self._histories = Histories()
+        self._words: dict[int, Word] = {}
+        self._seen: set[tuple] = set()
+        self._renumber_at = _MANY_HISTORIES
+
+    def access(self, actor: Any, box: Box, kind: str, location: Any, allocation: Allocation, thread: int = BLOCK) -> None:
+        """An ordinary read or write of a box of memory."""
+        shadow = self._shadow(allocation)
+        place = shadow.place(box)
+        mine = self._record(actor, location, kind, thread)
+        known = actor.known
+        if type(place) is int:
+            written = shadow.writes.item(place)
+            if written and written != mine and written not in known:
+                self._look(actor, written, mine, shadow, shadow.writes, place, thread)
+            if shadow.atomics is not None:
+                self._look_at_all(actor, mine, shadow, shadow.atomics, place, thread)
+            if shadow.words:
+                self._look_at_words(actor, mine, shadow, box, kind, thread)
+            read = shadow.reads.item(place)
+            if kind is READ:
+                if read != mine:
+                    shadow.reads[place] = self._histories.with_read(read, mine)
+                return
+            if read:
+                if read not in known:
+                    self._look(actor, read, mine, shadow, shadow.reads, place, thread)
+                shadow.reads[place] = 0
+            shadow.writes[place] = mine
+            return
+        self._look_at_all(actor, mine, shadow, shadow.writes, place, thread)
+        if shadow.atomics is not None:
+            self._look_at_all(actor, mine, shadow, shadow.atomics, place, thread)
+        if shadow.words:
+            self._look_at_words(actor, mine, shadow, box, kind, thread)
+        reads = view(shadow.reads, place)
+        if kind is READ:
+            self._add_reads(reads, mine)
+            return
+        found = numbers(reads)
+        if found != [0]:
+            self._look_at_all(actor, mine, shadow, shadow.reads, place, thread, found)
+            reads[...] = 0
+        view(shadow.writes, place)[...] = mine
+
+    def scattered(
+        self,
+        actor: Any,
+        addresses: np.ndarray,
+        itemsize: int,
+        kind: str,
+        location: Any,
+        allocation: Allocation,
+        lanes: np.ndarray | None = None,
+    ) -> None:
+        """Ordinary accesses of single elements of one allocation. lanes: the thread of each, where that is known."""
+        shadow = self._shadow(allocation)
+        cells = shadow.cells_at(addresses, itemsize)
+        mine = self._record(actor, location, kind, BLOCK if lanes is None else EACH, fresh=lanes is not None)
+        if lanes is not None:
+            order = np.argsort(addresses, kind="stable")
+            access = self._histories.newest[mine]
+            access.places, access.lanes = addresses[order], lanes[order]
+        written = shadow.writes[cells]
+        self._look_at_all(actor, mine, shadow, written, (cells, addresses, itemsize), BLOCK, numbers(written))
+        if shadow.atomics is not None:
+            atomics = shadow.atomics[cells]
+            self._look_at_all(actor, mine, shadow, atomics, (cells, addresses, itemsize), BLOCK, numbers(atomics))
+        if shadow.words:
+            for address in np.unique(addresses).tolist():
+                self._look_at_words(actor, mine, shadow, Box(address, itemsize, (), itemsize), kind, BLOCK)
+        reads = shadow.reads[cells]
+        if kind is READ:
+            self._add_reads(reads, mine)
+            shadow.reads[cells] = reads
+            return
+        self._look_at_all(actor, mine, shadow, reads, (cells, addresses, itemsize), BLOCK, numbers(reads))
+        shadow.reads[cells] = 0
+        shadow.writes[cells] = mine
+
+    def _add_reads(self, reads: np.ndarray, mine: int) -> None:
+        found = numbers(reads)
+        with_read = self._histories.with_read
+        if len(found) == 1:
+            after = with_read(found[0], mine)
+            if after != found[0]:
+                reads[...] = after
+            return
+        before = reads.copy()
+        for number in found:
+            after = with_read(number, mine)
+            if after != number:
+                reads[before == number] = after
+
+    def _record(self, actor: Any, location: Any, kind: str, thread: int, fresh: bool = False, order: Order | None = None) -> int:
+        """The history of an access by ``actor`` at the present time."""
+        key = (location, kind, thread, order)
+        number = None if fresh else actor.records.get(key)
+        if number is None:
+            is_program = type(actor) is ProgramActor
+            warp_time = actor.warp_time if is_program else 0
+            access = Access(actor, actor.time, thread, actor.thread_time, location, kind, order, warp_time)
+            number = self._histories.new(access)
+            if not fresh:
+                actor.records[key] = number
+            if is_program:
+                actor.dirty = True
+        return number
+
+    # Looking for what is not ordered
+
+    def _look_at_all(
+        self, actor: Any, mine: int, shadow: Shadow, cells: np.ndarray, place: Any, thread: int, found: list[int] | None = None
+    ) -> None:
+        known = actor.known
+        for number in numbers(view(cells, place)) if found is None else found:
+            if number and number != mine and number not in known:
+                self._look(actor, number, mine, shadow, cells, place, thread)
+
+    def _look(self, actor: Any, number: int, mine: int, shadow: Shadow, cells: np.ndarray, place: Any, thread: int) -> None:
+        """Compare an access with a history in some cells; remember that all of it comes before, if it does."""
+        access = self._histories.newest[mine]
+        all_before = True
+        for earlier in self._histories.accesses(number):
+            if earlier.actor is actor:
+                if earlier.by_threads and earlier.time == access.time:
+                    all_before = False
+                    if access.by_threads and not _get_along(access, earlier):
+                        lo, hi, shared = _extent(shadow, cells, place, number)
+                        if self._other_thread(access, earlier, shared):
+                            self._report(access, earlier, shadow.allocation, lo, hi)
+                continue
+            if self._comes_before(actor, earlier, thread):
+                continue
+            if _get_along(access, earlier):
+                all_before = False
+                continue
+            lo, hi, shared = _extent(shadow, cells, place, number)
+            if (access.lanes is None and earlier.lanes is None) or not _threads_are_ordered(access, earlier, shared):
+                self._report(access, earlier, shadow.allocation, lo, hi)
+        if all_before and not (type(actor) is ProgramActor and actor.thread_seen):
+            actor.known.add(number)
+
+    def _comes_before(self, actor: Any, earlier: Access, thread: int) -> bool:
+        """Whether an access of another actor comes before what ``actor`` (one thread of it) does now."""
+        return actor.covers(earlier, thread) if type(actor) is ProgramActor else actor.covers(earlier)
+
+    def _other_thread(self, access: Access, earlier: Access, shared: list[int]) -> bool:
+        """Whether different threads of one block met at an address, with no barrier between."""
+        for address in shared:
+            mine, other = access.thread_at(address), earlier.thread_at(address)
+            if mine == other or mine < 0 or other < 0:
+                continue
+            if mine // 32 == other // 32 and access.warp_time != earlier.warp_time:
+                continue
+            if access.actor.thread_seen and access.actor.covers(earlier, mine):
+                continue
+            return True
+        return False
+
+    def _look_at_words(self, actor: Any, mine: int, shadow: Shadow, box: Box, kind: str, thread: int) -> None:
+        """Compare an ordinary access with the atomic ones of the words that it touches."""
+        words = shadow.words
+        if not box.dims and box.run <= 8:
+            inside = [words[address] for address in range(box.start, box.end) if address in words]
+        else:
+            inside = [word for address, word in words.items() if box.holds(address, address + word.itemsize)]
+        access = self._histories.newest[mine]
+        for word in inside:
+            word.quiet = False
+            for touches, other_kind in ((word.writers, ATOMIC), (word.readers, READ)):
+                if kind is READ and other_kind is READ:
+                    break
+                for other, touch in touches.items():
+                    earlier = _as_access(other, touch, other_kind)
+                    if other is actor:
+                        if earlier.time == access.time and access.by_threads and self._other_thread(access, earlier, [word.address]):
+                            self._report(access, earlier, shadow.allocation, word.address, word.address + word.itemsize)
+                        continue
+                    if not self._comes_before(actor, earlier, thread):
+                        self._report(access, earlier, shadow.allocation, word.address, word.address + word.itemsize)
+            if kind is WRITE:
+                word.overwritten(actor, access.location)
+
+    # Atomic accesses
+
+    def word(
+        self, actor: Any, address: int, itemsize: int, order: Order, location: Any, reads: bool, writes: bool,
+        thread: int = BLOCK, learner: int = BLOCK, awaited: tuple[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """An atomic access of one word: what it orders, and whether it meets ordinary accesses that are not ordered with it.
+
+        reads, writes: both for a read-modify-write. thread: who does it (see ``actors``): BLOCK for ``wait`` and ``notify``.
+        learner: the thread that knows what was read, BLOCK for all. awaited: comparison and value of a wait.
+        """
+        word = self._words.get(address)
+        if word is None or word.shadow.allocation.freed:
+            word = self._new_word(address, itemsize)
+        shadow = word.shadow
+        if word.granule != shadow.granule:
+            word.cell = shadow.cells_at(np.array([address]), itemsize).flat[0].item()
+            word.granule = shadow.granule
+        cell = word.cell
+        is_program = type(actor) is ProgramActor
+        if is_program:
+            if writes and thread == BLOCK:
+                actor.block_barrier()
+            actor.dirty = True
+        if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
+            self._acquire(actor, word, order, learner, word.releases.values() if awaited is None else word.releases_seen(actor, *awaited))
+        touch = (actor.time, thread, actor.thread_time, location, order)
+        last, read = shadow.writes.item(cell), shadow.reads.item(cell) if writes else 0
+        if (last and last not in actor.known) or (read and read not in actor.known) or shadow.atomics is not None:
+            mine = self._histories.new(_as_access(actor, touch, ATOMIC if writes else READ))
+            for cells in (shadow.writes, shadow.reads if writes else None, shadow.atomics):
+                if cells is not None:
+                    self._look_at_all(actor, mine, shadow, cells, cell, thread)
+        if (word.rank != actor.rank or word.narrowest != SYS or order.scope != SYS) and not word.came(actor.rank, order.scope):
+            self._look_at_scopes(actor, word, touch, writes)
+        if not writes:
+            word.readers[actor] = touch
+        else:
+            word.writers[actor] = touch
+            release = None
+            if order.release:
+                if is_program:
+                    release = actor.release(order.scope, location, BLOCK if thread == EACH and reads else thread)
+                else:
+                    release = actor.release(order.scope, location)
+            elif is_program and actor.fences:
+                release = actor.release_of_fence(order.scope, location, thread)
+            word.write(actor, location, order, release, keeps=reads)
+            logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release
+            logged.keeps, logged.silent = reads, release is None
+            if not logged.entries:
+                logged.touch = _as_access(actor, touch, ATOMIC)
+            word.log(logged)
+        word.quiet = not last and shadow.atomics is None and word.is_signal() and not shadow.reads.item(cell)
+        if len(word.writers) + len(word.readers) > word.limit:
+            word.prune(actor, _as_atomic)
+
+    def _new_word(self, address: int, itemsize: int) -> Word:
+        shadow = self._shadow(self.find(address))
+        word = self._words[address] = shadow.words[address] = Word(address, itemsize, shadow)
+        return word
+
+    def find(self, address: int) -> Allocation:
+        """The allocation that holds an address that was checked."""
+        raise NotImplementedError
+
+    def _acquire(self, actor: Any, word: Word, order: Order, thread: int, releases: Iterable[Release]) -> None:
+        if releases:
+            if order.acquire:
+                for release in list(releases):
+                    actor.acquire(release, order.scope, thread)
+            elif type(actor) is ProgramActor:
+                for release in releases:
+                    if release.actor is not actor:
+                        if reaches(release.scope, release.actor.rank, release.actor, order.scope, actor.rank, actor):
+                            actor.observe(release, order.scope, thread)
+                        actor.ignore(release, "it is read relaxed, and no fence stands between the read and the access")
+        if word.unreleased is not None and word.unreleased[0] is not actor:
+            writer, location, written = word.unreleased
+            how = "by an ordinary store" if written is None else "relaxed, with no fence before it"
+            actor.ignore(Release(actor.seen, (), 0, writer, location), f"it is written {how}")
+
+    def _look_at_scopes(self, actor: Any, word: Word, touch: Touch, writes: bool) -> None:
+        access = _as_access(actor, touch, ATOMIC if writes else READ)
+        for touches, kind in ((word.writers, ATOMIC), (word.readers, READ)):
+            if not writes and kind is READ:
+                break
+            for other, before in touches.items():
+                if other is actor:
+                    continue
+                earlier = _as_access(other, before, kind)
+                if not _get_along(access, earlier) and not self._comes_before(actor, earlier, touch[1]):
+                    self._report(access, earlier, word.shadow.allocation, word.address, word.address + word.itemsize)
+
+    def atomics(
+        self,
+        actor: Any,
+        addresses: np.ndarray,
+        itemsize: int,
+        allocation: Allocation,
+        order: Order,
+        location: Any,
+        *,
+        reads: bool,
+        writes: bool,
+    ) -> None:
+        """An atomic access of a tile of elements of one allocation. One of many elements orders nothing."""
+        places = np.unique(addresses)
+        if places.size <= _MANY_WORDS:
+            for address in places.tolist():
+                self.word(actor, address, itemsize, order, location, reads, writes, ELEMENT)
+            return
+        shadow = self._shadow(allocation)
+        cells = shadow.cells_at(places, itemsize)
+        kind = ATOMIC if writes else READ
+        mine = self._record(actor, location, kind, BLOCK, order=order)
+        where = (cells, places, itemsize)
+        if shadow.atomics is None:
+            shadow.atomics = np.zeros_like(shadow.writes)
+            for word in shadow.words.values():
+                word.quiet = False
+        for held in (shadow.writes, shadow.reads if writes else None, shadow.atomics):
+            if held is not None:
+                values = held[cells]
+                self._look_at_all(actor, mine, shadow, values, where, BLOCK, numbers(values))
+        values = shadow.atomics[cells]
+        self._add_reads(values, mine)
+        shadow.atomics[cells] = values
+
+    # Housekeeping
+
+    def _shadow(self, allocation: Allocation) -> Shadow:
+        shadow = self._shadows.get(allocation.lo)
+        if shadow is None or shadow.allocation is not allocation:
+            shadow = self._shadows[allocation.lo] = Shadow(allocation)
+        return shadow
+
+    def forget_unused(self) -> None:
+        """Forget the histories that no cell holds any more, once there are many."""
+        if len(self._histories) < self._renumber_at:
+            return
+        for lo, shadow in list(self._shadows.items()):
+            if shadow.allocation.freed:
+                del self._shadows[lo]
+        held = [cells for shadow in self._shadows.values() for cells in (shadow.writes, shadow.reads, shadow.atomics) if cells is not None]
+        new = self._histories.renumber(np.unique(np.concatenate([np.unique(cells) for cells in held] or [np.zeros(1, np.int32)])))
+        for shadow in self._shadows.values():
+            shadow.writes, shadow.reads = new[shadow.writes], new[shadow.reads]
+            if shadow.atomics is not None:
+                shadow.atomics = new[shadow.atomics]
+        for actor in self.living():
+            actor.known.clear()
+            actor.records.clear()
+        self._renumber_at = max(_MANY_HISTORIES, 2 * len(self._histories))
+
+    def living(self) -> list[Any]:
+        """The actors that may access memory again."""
+        raise NotImplementedError
+
+    def _report(self, access: Access, earlier: Access, allocation: Allocation, lo: int, hi: int) -> None:
+        key = (*sorted([_line_key(access), _line_key(earlier)], key=str), allocation.name)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        race = Race.of(access, earlier, allocation, lo, hi)
+        self.races.append(race)
+        if not self.options.collect or len(self.races) >= self.options.limit:
+            raise self.error()
+
+    def error(self) -> DataRaceError:
+        """The error for the races found so far."""
+        return DataRaceError(describe_all(self.races), tuple(self.races))
+
+    def finish(self) -> None:
+        """Raise DataRaceError for what was collected; called when everything has run."""
+        if self.races:
+            raise self.error()
+
+
+def _line_key(access: Access) -> tuple:
+    kernel = getattr(access.actor, "kernel", None)
+    return (None if kernel is None else kernel.name, str(access.location), access.kind)
+
+
+def _get_along(access: Access, earlier: Access) -> bool:
+    """Whether two accesses do no harm to each other in any order: both read, or both are atomic and in each other's scope."""
+    if access.kind is READ and earlier.kind is READ:
+        return True
+    if access.order is None or earlier.order is None:
+        return False
+    one, other = access.actor, earlier.actor
+    return reaches(access.order.scope, one.rank, one, earlier.order.scope, other.rank, other)
+
+
+def _threads_are_ordered(access: Access, earlier: Access, shared: list[int]) -> bool:
+    """Whether the threads that met at each address are ordered by what they released and acquired by themselves."""
+    actor = access.actor
+    for address in shared:
+        clock = actor.thread_seen.get(access.thread_at(address), actor.seen) if type(actor) is ProgramActor else actor.seen
+        if not earlier.actor.comes_before(earlier, clock, earlier.thread_at(address)):
+            return False
+    return True
+
+
+def _as_access(actor: Any, touch: Touch, kind: str) -> Access:
+    time, thread, thread_time, location, order = touch
+    return Access(actor, time, thread, thread_time, location, kind, order)
+
+
+def _as_atomic(actor: Any, touch: Touch) -> Access:
+    return _as_access(actor, touch, ATOMIC)
+
+
+def _extent(shadow: Shadow, cells: np.ndarray, place: Any, number: int) -> tuple[int, int, list[int]]:
+    """First and last byte of an access whose cells hold a history, and the addresses of some of them."""
+    granule = shadow.granule
+    if type(place) is int:
+        lo = shadow.lo + place * granule
+        return lo, min(lo + granule, shadow.allocation.hi), [lo]
+    if type(place) is tuple and isinstance(place[0], np.ndarray):
+        indices, addresses, itemsize = place
+        hits = cells == number
+        if hits.ndim > 1:
+            hits = hits.any(axis=1)
+        found = addresses[hits]
+        return int(found.min()), int(found.max()) + itemsize, found.tolist()
+    whole = np.arange(len(cells), dtype=np.int32)
+    found = np.sort(view(whole, place)[view(cells, place) == number])
+    addresses = shadow.lo + found.astype(np.int64) * granule
+    return int(addresses[0]), min(int(addresses[-1]) + granule, shadow.allocation.hi), addresses[:256].tolist()

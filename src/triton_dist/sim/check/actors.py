@@ -1,0 +1,473 @@
+"""Who accesses memory: host threads, streams and process groups, programs, and puts that are under way.
+
+An actor's own time counts the points at which others may learn of what it did before. An access is stamped with the actor's time; it comes
+before everything that is done by whoever knows that time of the actor.
+
+A program is a block of threads. Between two block barriers its threads are not ordered, so its time counts barriers: what the
+block's threads did since the last barrier is covered only by a release that is behind the next one. A release by one thread also covers
+what that thread did itself: that is counted by a second time, ``thread_time``, under a slot of that thread.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .clocks import EMPTY, Clock, join, join_entries, learn
+from .order import SCOPE_NAMES, SYS, reaches
+
+if TYPE_CHECKING:
+    from ..program import Program
+    from .checker import RaceChecker
+
+BLOCK = -1
+"""In place of a thread's index: the threads of the block together, each element by an unknown one."""
+
+EACH = -2
+"""In place of a thread's index: every thread of the block does the same by itself."""
+
+ELEMENT = -3
+"""In place of a thread's index: for each element of a tile of atomics the one thread that does it."""
+
+
+class Release:
+    """What an acquire of the word may learn: ``clock`` plus ``entries`` of fine slots.
+
+    scope: of the releasing access (or of its fence, if that is narrower). actor, location: who released, for scopes and reports.
+    silent: it is a write that releases nothing. keeps: it goes on with the release sequence before it. touch: the access, where
+    ``entries`` do not say when it was.
+    """
+
+    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch")
+
+    def __init__(self, clock: Clock, entries: tuple[tuple[int, int], ...], scope: int, actor: Any, location: int) -> None:
+        self.keeps = self.silent = False
+        self.touch: Any = None
+        self.clock = clock
+        self.entries = entries
+        self.scope = scope
+        self.actor = actor
+        self.location = location
+
+
+class Actor:
+    """A host thread, a stream or a process group. ``block`` is what scopes compare: for a program the program itself.
+
+    seen: what it knows, its own time before ``time`` included. known: numbers of histories that are known to be ordered before it.
+    """
+
+    __slots__ = (
+        "rank", "slot", "time", "seen", "known", "label", "records", "ignored", "program_time", "free_slots", "put_slots",
+        "_ends", "_latest", "at",
+    )  # fmt: skip
+
+    thread_time = 0
+    """Only programs have threads."""
+
+    def __init__(self, rank: int, slot: int, label: str) -> None:
+        self.rank = rank
+        self.slot = slot
+        self.time = 1
+        self.seen = EMPTY
+        self.known: set[int] = set()
+        self.label = label
+        self.records: dict[Any, int] = {}
+        self.ignored: list[Ignored] = []
+        self.at: Any = -1
+        """What it does just now, for reports: a label, as there is no source line."""
+        # Of a stream: what its finished launches leave to the next one.
+        self.program_time = 0
+        self.free_slots: list[int] = []
+        self.put_slots: list[tuple[int, int]] = []
+        self._ends: list[int] = []
+        self._latest: list[int] = []
+
+    def publish(self) -> Clock:
+        """All that it did and knows, for another one to learn; what it does from now on is later."""
+        self.seen = clock = self.seen.with_coarse(self.slot, self.time)
+        self.time += 1
+        self.records.clear()
+        return clock
+
+    def learn(self, clock: Clock) -> None:
+        """Come after all that ``clock`` covers."""
+        self.seen = join(self.seen, clock)
+
+    def release(self, scope: int, location: int) -> Release:
+        """Publish by a word."""
+        return Release(self.publish(), (), scope, self, location)
+
+    def acquire(self, release: Release, scope: int, thread: int = BLOCK) -> None:
+        """Learn from a word, if the scopes reach each other."""
+        if reaches(release.scope, release.actor.rank, release.actor, scope, self.rank, self):
+            self.seen = learn(self.seen, release.clock, release.entries)
+        else:
+            self.ignore(release, f"the scopes {SCOPE_NAMES[release.scope]} and {SCOPE_NAMES[scope]} do not reach from one GPU to the other")
+
+    def ignore(self, release: Any, why: str) -> None:
+        """Remember for reports that a word was seen which ordered nothing."""
+        if len(self.ignored) >= 32:
+            del self.ignored[:16]
+        self.ignored.append(Ignored(release.actor, release.location, self.at, why))
+
+    def covers(self, access: Any) -> bool:
+        """Whether an access of another actor comes before what this one does now."""
+        return access.actor.comes_before(access, self.seen)
+
+    def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
+        """Whether an access of this actor is covered by ``clock``."""
+        return clock.coarse_at(self.slot) >= access.time
+
+    def launch_ended(self, launch: Launch) -> None:
+        """All programs of a launch of this stream have finished: what comes in the stream is behind them."""
+        self.learn(launch.learnt)
+        launch.end = (self.slot, self.time)
+        self.program_time = launch.latest
+        self.free_slots += launch.slots
+        self.put_slots += launch.put_slots
+        if len(self._ends) >= 64:
+            del self._ends[:32], self._latest[:32]
+        self._ends.append(self.time)
+        self._latest.append(launch.latest)
+        self.publish()
+
+    def finished_at(self, clock: Clock) -> int:
+        """The latest time of this stream's programs that is covered by the launches of which ``clock`` knows the end."""
+        at = bisect.bisect_right(self._ends, clock.coarse_at(self.slot))
+        return self._latest[at - 1] if at else 0
+
+    def describe(self, location: Any = "") -> str:
+        """As reports name it. location: what it did; all there is to say of a group of ranks."""
+        if self.rank < 0:
+            return str(location) or self.label
+        return f"{self.label}, {location}" if location else self.label
+
+    def line(self, location: Any) -> str:
+        """The source line of an access: none, as it is not in a kernel."""
+        return ""
+
+
+class Ignored:
+    """A word was seen, but nothing was learnt from it: who wrote it where, where it was read, and why."""
+
+    __slots__ = ("writer", "written_at", "read_at", "why")
+
+    def __init__(self, writer: Any, written_at: int, read_at: int, why: str) -> None:
+        self.writer = writer
+        self.written_at = written_at
+        self.read_at = read_at
+        self.why = why
+
+
+class Launch:
+    """What the programs of one launch share.
+
+    base: what all of them know when they start. end: (slot, time) of the stream that covers all of them, once the launch has finished.
+    """
+
+    __slots__ = ("stream", "base", "time", "end", "slots", "put_slots", "latest", "learnt")
+
+    def __init__(self, stream: Actor, base: Clock) -> None:
+        self.stream = stream
+        self.base = base
+        self.time = self.latest = stream.program_time + 1
+        self.end: tuple[int, int] | None = None
+        self.slots: list[int] = []
+        self.put_slots: list[tuple[int, int]] = []
+        self.learnt = base
+
+
+class PendingActor(Actor):
+    """A copy that a program has begun and does not wait for (a non-blocking put). It comes after what the program's block has done.
+
+    location: number of the source line that began it. ended: the launch of the program that has waited for it.
+    """
+
+    __slots__ = ("location", "issuer", "ended")
+
+    def __init__(self, issuer: ProgramActor, label: str) -> None:
+        slots = issuer.checker.slots
+        slot, time = issuer.put_slots.pop() if issuer.put_slots else slots.take_for_put(issuer.launch.stream)
+        super().__init__(issuer.rank, slot, label)
+        begun = issuer.release(SYS, issuer.at)
+        self.seen = join_entries(begun.clock, begun.entries)
+        self.time = time
+        self.issuer = issuer
+        self.at = self.location = issuer.at
+        self.ended: Launch | None = None
+
+    def publish(self) -> Clock:
+        self.seen = clock = join_entries(self.seen, ((self.slot, self.time),))
+        self.time += 1
+        self.records.clear()
+        return clock
+
+    def complete(self, waiter: ProgramActor) -> None:
+        """A program has waited for it: it does nothing any more."""
+        waiter.seen = join(waiter.seen, self.publish())
+        waiter.put_slots.append((self.slot, self.time))
+        self.ended = waiter.launch
+
+    def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
+        if clock.fine_at(self.slot) >= access.time:
+            return True
+        end = None if self.ended is None else self.ended.end
+        return end is not None and clock.coarse_at(end[0]) >= end[1]
+
+    def describe(self, location: Any = "") -> str:
+        return f"{self.issuer.describe()}, its {self.label}"
+
+    def line(self, location: Any) -> str:
+        return self.issuer.line(location)
+
+
+_NO_THREADS: dict[int, int] = {}
+
+
+class Fence:
+    """What a thread's relaxed store behind a fence releases."""
+
+    __slots__ = ("clock", "time", "thread_time", "scope", "thread")
+
+    def __init__(self, clock: Clock, time: int, thread_time: int, scope: int, thread: int) -> None:
+        self.clock = clock
+        self.time = time
+        self.thread_time = thread_time
+        self.scope = scope
+        self.thread = thread
+
+
+class ProgramActor:
+    """One program. time: number of the present interval between block barriers. thread_time: counts releases and fences of single threads.
+
+    dirty: whether anything was done since the last barrier that a barrier would order.
+    thread_seen: what single threads have acquired since the last barrier, beyond ``seen``.
+    """
+
+    __slots__ = (
+        "program", "rank", "launch", "checker", "slot", "time", "thread_time", "seen", "known", "records", "dirty", "thread_seen", "fences",
+        "observed", "ignored", "pid", "kernel", "threads", "warp_time", "thread_slots", "put_slots",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, launch: Launch, checker: RaceChecker) -> None:
+        self.rank = program.rank
+        self.pid = program.pid
+        self.kernel = program.launch.kernel
+        self.threads = program.threads
+        self.program: Program | None = program
+        self.launch = launch
+        self.checker = checker
+        self.slot = -1
+        self.thread_slots = _NO_THREADS
+        self.put_slots: list[tuple[int, int]] = []
+        self.time = self.thread_time = launch.time
+        self.warp_time = 0
+        self.seen = launch.base
+        self.known: set[int] = set()
+        self.records: dict[Any, int] = {}
+        self.dirty = False
+        self.thread_seen: dict[int, Clock] = {}
+        self.fences: list[Fence] = []
+        self.observed: list[tuple[Release, int, int]] = []
+        self.ignored: list[Ignored] = []
+
+    def end(self) -> None:
+        """It has returned: its launch knows what it knew."""
+        self.block_barrier()
+        launch = self.launch
+        launch.latest = max(launch.latest, self.time, self.thread_time)
+        if self.seen is not launch.base:
+            launch.learnt = join(launch.learnt, self.seen)
+        launch.put_slots += self.put_slots
+        self.program = None
+        self.known.clear()
+        self.records.clear()
+        self.ignored.clear()
+
+    @property
+    def at(self) -> int:
+        """Number of the source line where it is."""
+        return -1 if self.program is None else self.program.at
+
+    def block_barrier(self) -> None:
+        """All threads of the block meet: each is behind what the others did and learnt before."""
+        if self.thread_seen:
+            for clock in self.thread_seen.values():
+                self.seen = join(self.seen, clock)
+            self.thread_seen.clear()
+        if self.dirty:
+            self.dirty = False
+            self.time += 1
+            self.records.clear()
+
+    def warp_barrier(self) -> None:
+        """The threads of each warp meet; their own accesses do not race across it."""
+        if self.dirty:
+            self.warp_time += 1
+            self.records.clear()
+
+    def _slot_of(self, thread: int) -> int:
+        """The fine slot of a thread, or of the block as a whole; made when it is first needed."""
+        slot = self.slot if thread == BLOCK else self.thread_slots.get(thread, -1)
+        if slot < 0:
+            slot = self.checker.slots.take(self.launch)
+            if thread == BLOCK:
+                self.slot = slot
+            else:
+                self.thread_slots = {**self.thread_slots, thread: slot}
+        return slot
+
+    def _entries(self, time: int, thread: int, thread_time: int) -> tuple[tuple[int, int], ...]:
+        """The block up to ``time``, and beyond that what ``thread`` did itself. No other release has the same last entry."""
+        block = (self._slot_of(BLOCK), time)
+        return block, (self._slot_of(thread), thread_time)
+
+    def _tick(self) -> None:
+        """What single threads do from now on is later than what they have published."""
+        self.thread_time += 1
+        if not self.dirty:
+            self.time += 1
+        self.records.clear()
+
+    def release(self, scope: int, location: int, thread: int = BLOCK) -> Release:
+        """Publish by a word.
+
+        thread: BLOCK for a release behind a block barrier (``notify``), an index for one thread's own, EACH where every thread releases for
+        itself and whoever reads sees one of them.
+        """
+        if thread == BLOCK:
+            self.block_barrier()
+            release = Release(self.seen, ((self.slot if self.slot >= 0 else self._slot_of(BLOCK), self.time),), scope, self, location)
+            self.time += 1
+            if self.records:
+                self.records.clear()
+            return release
+        entries = self._entries(self.time - self.dirty, thread, self.thread_time)
+        self._tick()
+        return Release(self.thread_seen.get(thread, self.seen), entries, scope, self, location)
+
+    def release_of_fence(self, scope: int, location: int, thread: int) -> Release | None:
+        """What a relaxed store releases by a fence before it; None without one."""
+        best = None
+        for fence in self.fences:
+            if fence.thread in (EACH, thread) and (best is None or fence.scope >= best.scope):
+                best = fence
+        if best is None:
+            return None
+        entries = self._entries(best.time, thread, best.thread_time)
+        return Release(best.clock, entries, min(scope, best.scope), self, location)
+
+    def fence(self, scope: int, thread: int = EACH) -> None:
+        """A thread's (or every thread's) memory fence: earlier relaxed reads acquire, later relaxed stores release."""
+        observed, self.observed = self.observed, []
+        for release, read_scope, reader in observed:
+            if thread in (EACH, reader):
+                self.acquire(release, min(scope, read_scope), BLOCK if thread == EACH else thread)
+            else:
+                self.observed.append((release, read_scope, reader))
+        clock = self.seen
+        if thread in self.thread_seen:
+            clock = join(clock, self.thread_seen[thread])
+        self.fences = [fence for fence in self.fences if fence.thread != thread or fence.scope > scope]
+        self.fences.append(Fence(clock, self.time - self.dirty, self.thread_time, scope, thread))
+        self._tick()
+
+    def acquire(self, release: Release, scope: int, thread: int = BLOCK) -> None:
+        """Learn from a word, if the scopes reach each other. thread: BLOCK if all threads learn it."""
+        other, entries = release.actor, release.entries
+        if (scope != SYS or release.scope != SYS) and not reaches(release.scope, other.rank, other, scope, self.rank, self):
+            self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank))
+            return
+        if thread < 0:
+            if not entries or self.seen.fine_at(entries[-1][0]) < entries[-1][1]:
+                self.seen = learn(self.seen, release.clock, entries)
+        else:
+            self.thread_seen[thread] = learn(self.thread_seen.get(thread, self.seen), release.clock, release.entries)
+
+    def observe(self, release: Release, scope: int, thread: int) -> None:
+        """A relaxed read has seen a word: a fence behind it would learn from it."""
+        if len(self.observed) >= 64:
+            del self.observed[:32]
+        self.observed.append((release, scope, thread))
+
+    def ignore(self, release: Any, why: str) -> None:
+        """As Actor's."""
+        if len(self.ignored) >= 32:
+            del self.ignored[:16]
+        self.ignored.append(Ignored(release.actor, release.location, self.at, why))
+
+    def covers(self, access: Any, thread: int = BLOCK) -> bool:
+        """Whether an access of another actor comes before what this one does now."""
+        clock = self.thread_seen.get(thread, self.seen) if self.thread_seen else self.seen
+        return access.actor.comes_before(access, clock)
+
+    def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
+        """Whether an access of this program is covered by ``clock``. thread: who did it, where the access does not say that itself."""
+        if self.slot >= 0 and clock.fine_at(self.slot) >= access.time:
+            return True
+        end = self.launch.end
+        if end is not None and clock.coarse_at(end[0]) >= end[1]:
+            return True
+        thread = thread if thread >= 0 else access.thread
+        if thread >= 0 or thread == ELEMENT:
+            slot = self.thread_slots.get(thread, -1)
+            return slot >= 0 and clock.fine_at(slot) >= access.thread_time
+        return False
+
+    def describe(self, location: Any = "") -> str:
+        """As reports name it."""
+        return f"rank {self.rank}, program {self.pid} of {self.kernel.name}"
+
+    def line(self, location: int) -> str:
+        """The source line of an access."""
+        return str(self.kernel.location(location))
+
+
+def too_narrow(scope: int, rank: int, other_scope: int, other_rank: int) -> str:
+    """Why a pair of accesses orders nothing."""
+    narrow = SCOPE_NAMES[min(scope, other_scope)]
+    if rank == other_rank:
+        return f"its scope {narrow} ends at the block, and both are different blocks; use gpu"
+    return f'its scope {narrow} does not reach from rank {rank} to rank {other_rank}; use "sys"'
+
+
+class Slots:
+    """The fine slots. Those of a finished launch go to the next launch of the same stream, whose programs come after all of them."""
+
+    def __init__(self) -> None:
+        self._owners: list[Actor | None] = []
+
+    def take(self, launch: Launch) -> int:
+        """A slot for a program of ``launch``."""
+        stream = launch.stream
+        if stream.free_slots:
+            slot = stream.free_slots.pop()
+        else:
+            self._owners.append(stream)
+            slot = len(self._owners) - 1
+        launch.slots.append(slot)
+        return slot
+
+    def take_for_put(self, stream: Actor) -> tuple[int, int]:
+        """A slot for a put of a program of this stream, and the time that it has come to. Puts may outlive their launch."""
+        if stream.put_slots:
+            return stream.put_slots.pop()
+        self._owners.append(None)
+        return len(self._owners) - 1, 1
+
+    def pruned(self, clock: Clock) -> Clock:
+        """``clock`` without what its coarse part says already: programs of launches that are known to have finished."""
+        entries = clock.fine_items()
+        owners = self._owners
+        keep = tuple((slot, time) for slot, time in entries if (owner := owners[slot]) is None or time > owner.finished_at(clock))
+        return clock if len(keep) == len(entries) else join_entries(Clock(clock.coarse, {}), keep)
+
+
+def thread_of(active: np.ndarray | None, count: int) -> int:
+    """Who does an access under a mask of threads: the index of the only one, or EACH."""
+    if active is None:
+        return EACH
+    lanes = np.flatnonzero(np.broadcast_to(active, (count,)))
+    return int(lanes[0]) if lanes.size == 1 else EACH

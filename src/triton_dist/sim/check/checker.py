@@ -1,0 +1,322 @@
+"""The race detection of one simulation: who acts, what orders, and where the simulator's accesses come in.
+
+Programs' accesses come from the functions that check bounds (``ops.memory``, ``ops.descriptor``, ``ops.primitives``), those of streams
+from their work, those of torch operators from ``torch_mode``. What orders hosts and streams comes from where they wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .accesses import AccessChecker
+from .actors import BLOCK, EACH, Actor, Launch, PendingActor, ProgramActor, Slots, thread_of
+from .clocks import Clock, forget_joins, join
+from .history import READ, WRITE
+from .options import RaceCheck
+from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
+from .shadow import Box, box_of
+
+if TYPE_CHECKING:
+    from ..launch import KernelLaunch
+    from ..memory import Allocation, Memory
+    from ..program import Program
+    from ..work import Work
+
+Tensors = Sequence[tuple[str, int, Any, Any, int]]
+"""Accesses of tensors: for each READ or WRITE, address, counts, strides in bytes, element size."""
+
+_NOTIFY = {"gpu": ORDERS["release", "gpu"], "intra_node": ORDERS["release", "sys"], "inter_node": ORDERS["release", "sys"]}
+_REDUCE = ORDERS["relaxed", "gpu"]
+"""PTX says of bulk reductions that each of their operations is relaxed at the scope of the GPU."""
+
+SILENT = -2
+"""``program.lane`` while somebody else reports the accesses of the threads."""
+
+
+class RaceChecker(AccessChecker):
+    """What the simulator calls; there is none where nothing is checked.
+
+    Of a program it asks ``race`` (its actor), ``at`` (number of the source line), ``order`` (of an atomic access, else None), ``active``
+    (the mask of threads that are here, None for all) and ``lane`` (the thread that accesses, or -1).
+    """
+
+    def __init__(self, memory: Memory, options: RaceCheck) -> None:
+        super().__init__(options)
+        self._memory = memory
+        self.slots = Slots()
+        self._actors: dict[Any, Actor] = {}
+        self._launches: dict[KernelLaunch, Launch] = {}
+        self._programs: set[ProgramActor] = set()
+
+    def close(self) -> None:
+        """Drop everything; called when the simulation has ended."""
+        forget_joins()
+        self._actors.clear()
+        self._launches.clear()
+        self._programs.clear()
+
+    def living(self) -> list[Any]:
+        return [*self._actors.values(), *self._programs]
+
+    # Who acts
+
+    def actor(self, key: Any, rank: int, label: str) -> Actor:
+        """The actor of a key, made when it is first asked for."""
+        found = self._actors.get(key)
+        if found is None:
+            found = self._actors[key] = Actor(rank, len(self._actors), label)
+        return found
+
+    def host(self, rank: int) -> Actor:
+        """The host thread of a rank."""
+        return self._actors.get(("host", rank)) or self.actor(("host", rank), rank, f"rank {rank}, its host")
+
+    def stream(self, rank: int, number: int) -> Actor:
+        """A stream of a rank."""
+        key = (rank, number)
+        return self._actors.get(key) or self.actor(key, rank, f"rank {rank}, stream {number}")
+
+    def stream_of(self, work: Work) -> Actor:
+        """The stream that work is in."""
+        return self.stream(work.rank, work.queue.number if work.queue is not None else 0)
+
+    def program(self, program: Program) -> ProgramActor:
+        """A program that starts."""
+        launch = self._launches.get(program.launch)
+        if launch is None:
+            stream = self.stream_of(program.launch)
+            launch = self._launches[program.launch] = Launch(stream, self.slots.pruned(stream.publish()))
+        actor = ProgramActor(program, launch, self)
+        self._programs.add(actor)
+        return actor
+
+    def program_ended(self, actor: ProgramActor) -> None:
+        """A program has returned."""
+        actor.end()
+        self._programs.discard(actor)
+        self.forget_unused()
+
+    def launch_ended(self, work: KernelLaunch) -> None:
+        """All programs of a launch have ended."""
+        launch = self._launches.pop(work, None)
+        if launch is not None:
+            launch.stream.launch_ended(launch)
+            launch.stream.seen = self.slots.pruned(launch.stream.seen)
+
+    # What orders hosts and streams
+
+    def submitted(self, work: Work) -> Clock:
+        """The host of ``work.rank`` has queued work; gives what comes before that work."""
+        return self.host(work.rank).publish()
+
+    def begins(self, work: Work) -> None:
+        """Work is at the head of its stream."""
+        if work.known is not None:
+            self.stream_of(work).learn(work.known)
+
+    def host_waited(self, rank: int, number: int) -> None:
+        """The host of a rank has waited for one of its streams."""
+        self.host(rank).learn(self.stream(rank, number).publish())
+
+    def arrival(self, rank: int, number: int) -> Clock:
+        """What a rank has done when its host calls a collective: the host itself, and the stream if it is idle."""
+        return join(self.host(rank).publish(), self.stream(rank, number).publish())
+
+    def met(self, key: Any, label: str, clocks: Sequence[Clock], accesses: Tensors) -> Clock:
+        """The streams of several ranks do something together, behind ``clocks``; gives what whoever waits for it learns."""
+        actor = self.actor(key, -1, label)
+        for clock in clocks:
+            actor.learn(clock)
+        self._access_all(actor, label, accesses)
+        return actor.publish()
+
+    # Accesses of streams
+
+    def stream_accesses(self, rank: int, number: int, label: str, accesses: Tensors) -> None:
+        """A stream reads and writes tensors."""
+        self._access_all(self.stream(rank, number), label, accesses)
+
+    def operator_ran(self, rank: int, number: int, label: str, accesses: Tensors) -> None:
+        """The host has called an operator that an idle stream has run at once."""
+        stream = self.stream(rank, number)
+        stream.learn(self.host(rank).publish())
+        self._access_all(stream, label, accesses)
+
+    def host_read(self, rank: int, label: str, accesses: Tensors) -> None:
+        """The host looks at tensors itself."""
+        self._access_all(self.host(rank), label, accesses)
+
+    def _access_all(self, actor: Actor, label: str, accesses: Tensors) -> None:
+        actor.at = label
+        for kind, address, counts, strides, itemsize in accesses:
+            allocation = self._memory.find(address)
+            if allocation is not None:
+                box = box_of(address, counts, strides, itemsize)
+                if box.start >= allocation.lo and box.end <= allocation.hi:
+                    self.access(actor, box, kind, label, allocation)
+
+    def stream_wrote_word(self, work: Work, address: int, itemsize: int) -> None:
+        """A stream sets a signal word."""
+        stream = self.stream_of(work)
+        stream.at = work.label
+        self.word(stream, address, itemsize, STREAM_WRITE, work.label, reads=False, writes=True)
+
+    def stream_saw_word(self, work: Work, address: int, itemsize: int, compare: str, expected: int) -> None:
+        """A stream has waited for a signal word."""
+        stream = self.stream_of(work)
+        stream.at = work.label
+        self.word(stream, address, itemsize, STREAM_WAIT, work.label, reads=True, writes=False, awaited=(compare, expected))
+
+    def find(self, address: int) -> Allocation:
+        allocation = self._memory.find(address)
+        assert allocation is not None, "the caller has checked the address"
+        return allocation
+
+    # Accesses of programs
+
+    def box(self, program: Program, address: int, counts: Any, strides: Any, itemsize: int, what: str, origin: Allocation) -> None:
+        """A tile whose addresses are a box. what: a load or a store, as errors name it."""
+        if program.order is not None:
+            self.tile(program, _addresses(address, counts, strides), itemsize, what, origin)
+            return
+        kind = WRITE if what.endswith("store") else READ
+        self.access(program.race, box_of(address, counts, strides, itemsize), kind, program.at, origin)
+
+    def reduction(self, program: Program, address: int, counts: Any, strides: Any, itemsize: int, origin: Allocation) -> None:
+        """A tile that is combined into memory by a descriptor."""
+        addresses = _addresses(address, counts, strides)
+        self.atomics(program.race, addresses, itemsize, origin, _REDUCE, program.at, reads=True, writes=True)
+
+    def tile(
+        self, program: Program, addresses: np.ndarray, itemsize: int, what: str, origin: Allocation | None, lanes: np.ndarray | None = None
+    ) -> None:
+        """Scattered elements. lanes: the thread of each, where threads have an element each."""
+        order, writes, updates = program.order, not what.endswith(("load", "ld")), what.endswith("atomic")
+        for allocation, chosen in self._by_allocation(addresses, origin):
+            places = addresses if chosen is None else addresses[chosen]
+            if order is not None or updates:
+                self.atomics(
+                    program.race, places, itemsize, allocation, order or ORDERS["acq_rel", "gpu"], program.at,
+                    reads=updates or not writes, writes=writes,
+                )  # fmt: skip
+                continue
+            threads = None if lanes is None else lanes if chosen is None else lanes[chosen]
+            self.scattered(program.race, places, itemsize, WRITE if writes else READ, program.at, allocation, threads)
+
+    def _by_allocation(self, addresses: np.ndarray, origin: Allocation | None) -> list[tuple[Allocation, np.ndarray | None]]:
+        """The allocations that addresses are in, with a mask of those that are in each (None for all)."""
+        lo, hi = int(addresses.min()), int(addresses.max())
+        if origin is None or origin.freed or lo < origin.lo or hi >= origin.hi:
+            origin = self.find(lo)
+        if hi < origin.hi:
+            return [(origin, None)]
+        found: list[tuple[Allocation, np.ndarray | None]] = []
+        while True:
+            allocation = self.find(lo)
+            found.append((allocation, (addresses >= allocation.lo) & (addresses < allocation.hi)))
+            beyond = addresses[addresses >= allocation.hi]
+            if not beyond.size:
+                return found
+            lo = int(beyond.min())
+
+    def scalar(self, program: Program, address: int, itemsize: int, what: str) -> None:
+        """A load or store of one element by the block (a store by its first thread) or by ``program.lane``."""
+        lane = program.lane
+        if lane == SILENT:
+            return
+        actor, order = program.race, program.order
+        writes = what in ("store", "st")
+        if order is not None:
+            thread = lane if lane >= 0 else thread_of(program.active, program.threads)
+            self.word(
+                actor, address, itemsize, order, program.at,
+                reads=not writes, writes=writes, thread=thread, learner=BLOCK if thread == EACH else thread,
+            )  # fmt: skip
+            return
+        thread = lane if lane >= 0 else 0 if writes else thread_of(program.active, program.threads)
+        kind = WRITE if writes else READ
+        self.access(actor, Box(address, itemsize, (), itemsize), kind, program.at, self.find(address), thread)
+
+    def update(self, program: Program, address: int, itemsize: int, *, writes: bool = True) -> None:
+        """A read-modify-write of one word, or one that only read (a compare-and-swap that found another value).
+
+        That of a scalar is done by the block's first thread, and all threads learn what it gives.
+        """
+        lane = program.lane
+        if lane == SILENT:
+            return
+        thread, learner = (lane, lane) if lane >= 0 else (0, BLOCK)
+        self.word(
+            program.race, address, itemsize, program.order or ORDERS["acq_rel", "gpu"], program.at,
+            reads=True, writes=writes, thread=thread, learner=learner,
+        )  # fmt: skip
+
+    def updates_of_block(self, program: Program, address: int, itemsize: int) -> None:
+        """Every thread of the block does a read-modify-write of one word."""
+        self.word(
+            program.race, address, itemsize, program.order or ORDERS["relaxed", "gpu"], program.at,
+            reads=True, writes=True, thread=EACH,
+        )  # fmt: skip
+
+    def notified(self, program: Program, address: int, itemsize: int, scope: str, adds: bool) -> None:
+        """``notify`` of a word: a block barrier, and a release."""
+        word, actor = self._words.get(address), program.race
+        if word is not None and word.is_quiet() and not adds and scope != "gpu" and actor is not None and len(word.writers) < 64:
+            actor.block_barrier()
+            actor.dirty = True
+            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
+            release = actor.release(SYS, program.at)
+            word.releases = {(actor, SYS): release}
+            word.log(release)
+            return
+        self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
+
+    def waited(self, program: Program, address: int, itemsize: int, order: Any, compare: str, expected: int) -> None:
+        """``wait`` has seen what it waits for in one word."""
+        word, actor = self._words.get(address), program.race
+        if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
+            # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
+            for release in word.releases_seen(actor, compare, expected):
+                actor.acquire(release, SYS)
+            actor.dirty = True
+            word.readers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, order)
+            return
+        self.word(
+            program.race, address, itemsize, order or STREAM_WAIT, program.at, reads=True, writes=False, awaited=(compare, expected)
+        )  # fmt: skip
+
+    # Puts that are under way
+
+    def put_begins(self, program: Program, label: str) -> PendingActor:
+        """The program starts a copy that nobody waits for yet; its accesses are made by the actor that this gives."""
+        return PendingActor(_actor_of(program), label)
+
+    def put_range(self, put: PendingActor, kind: str, address: int, nbytes: int) -> None:
+        """A copy that is under way reads or writes ``nbytes`` bytes."""
+        if nbytes:
+            self.access(put, Box(address, nbytes, (), nbytes), kind, put.location, self.find(address))
+
+    def put_signals(self, put: PendingActor, address: int, itemsize: int, adds: bool) -> None:
+        """A copy that has landed sets the word that comes with it."""
+        self.word(put, address, itemsize, STREAM_WRITE, put.location, reads=adds, writes=True)
+
+    def put_done(self, program: Program, put: PendingActor) -> None:
+        """The program has waited (``quiet``) for a copy that it began."""
+        put.complete(_actor_of(program))
+
+
+def _actor_of(program: Program) -> ProgramActor:
+    assert program.race is not None, "data races are looked for"
+    return program.race
+
+
+def _addresses(address: int, counts: Any, strides: Any) -> np.ndarray:
+    """All addresses of a box of elements, flat."""
+    total = np.full((1,) * len(counts), address, np.int64)
+    for axis, (count, stride) in enumerate(zip(counts, strides, strict=True)):
+        if count > 1:
+            total = total + (np.arange(count, dtype=np.int64) * stride).reshape((-1,) + (1,) * (len(counts) - axis - 1))
+    return total.reshape(-1)

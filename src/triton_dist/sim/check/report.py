@@ -1,0 +1,166 @@
+"""The text of a data race: both accesses, and which order is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .actors import Ignored, ProgramActor, too_narrow
+from .history import READ, Access
+
+if TYPE_CHECKING:
+    from ..memory import Allocation
+
+_VERBS = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two accesses. who: rank and program, stream or host. line: source line, "" outside of kernels. kind: read, write, atomic.
+
+    order: semantic and scope of an atomic access, else "".
+    """
+
+    rank: int
+    who: str
+    line: str
+    kind: str
+    order: str
+
+    def describe(self) -> str:
+        """As one line of the report."""
+        if self.order:
+            verb = "reads it atomically" if self.kind == READ else "changes it atomically"
+            verb = f"{verb} ({self.order})"
+        else:
+            verb = _VERBS[self.kind]
+        return f"{self.who}{f' at {self.line}' if self.line else ''}: {verb}"
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two accesses that nothing orders. tensor: its name. owner: rank whose memory it is, None for memory outside of the symmetric heaps.
+
+    first, last: indices of the first and the last element that both touch. earlier: the access that happened first in this run, which
+    another run may order the other way round. missing: the order that is missing, in words.
+    """
+
+    tensor: str
+    owner: int | None
+    first: int
+    last: int
+    earlier: Side
+    later: Side
+    missing: str
+
+    @classmethod
+    def of(cls, later: Access, earlier: Access, allocation: Allocation, lo: int, hi: int) -> Race:
+        """From two accesses of the bytes ``lo`` to ``hi``."""
+        first, last = allocation.index(lo), allocation.index(hi - 1)
+        return cls(
+            allocation.name, allocation.rank, first, last, _side(earlier), _side(later), _missing(later, earlier, allocation, first, last)
+        )
+
+    def describe(self) -> str:
+        """The whole report of one race."""
+        place = f"[{self.first}]" if self.first == self.last else f"[{self.first}..{self.last}]"
+        owner = f" of rank {self.owner}" if self.owner is not None else ""
+        return (
+            f"data race on {self.tensor}{place}{owner}:\n"
+            f"  {self.later.describe()}\n"
+            f"  {self.earlier.describe()}, earlier in this run\n"
+            f"  {self.missing}"
+        )
+
+
+def describe_all(races: Sequence[Race]) -> str:
+    """The text of a DataRaceError."""
+    if len(races) == 1:
+        return races[0].describe()
+    return f"{len(races)} data races\n" + "\n".join(race.describe() for race in races)
+
+
+def _side(access: Access) -> Side:
+    actor = access.actor
+    who = actor.describe(access.location)
+    if access.thread >= 0 and type(actor) is ProgramActor:
+        who += f", thread {access.thread}"
+    return Side(actor.rank, who, actor.line(access.location), access.kind, access.order.text if access.order is not None else "")
+
+
+def _short(actor: Any, location: Any = "") -> str:
+    if type(actor) is ProgramActor:
+        return f"program {actor.pid} of rank {actor.rank}"
+    return f"the {location}" if actor.rank < 0 and location else actor.label.replace(", ", "'s ", 1)
+
+
+def _missing(later: Access, earlier: Access, allocation: Allocation, first: int, last: int) -> str:
+    """Which order is missing and how to make it."""
+    what = f"{allocation.name}[{first}]" if first == last else f"{allocation.name}[{first}..{last}]"
+    one, other = later.actor, earlier.actor
+    this, that = _short(one, later.location), _short(other, earlier.location)
+    if one is other:
+        return (
+            f"nothing orders these threads of one block: {what} is used by another thread than the one before it; "
+            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two"
+        )
+    if later.order is not None and earlier.order is not None:
+        why = too_narrow(earlier.order.scope, other.rank, later.order.scope, one.rank)
+        return f"both are atomic, but not for each other: {why}"
+    if later.kind is READ:
+        text = f"nothing says that the data is there: {this} may read {what} before {that} has written it"
+        cure = _cure(other, one)
+    elif earlier.kind is READ:
+        text = f"nothing says that the reader is done: {this} overwrites {what} while {that} may still read it"
+        cure = _cure(other, one)
+    else:
+        text = f"nothing orders the two writes: {what} may end up with what either of {this} and {that} wrote"
+        cure = _cure(other, one)
+    if later.order is not None or earlier.order is not None:
+        atomic, plain = (later, earlier) if later.order is not None else (earlier, later)
+        verb = "reads" if plain.kind is READ else "writes"
+        names = (this, that) if plain is later else (that, this)
+        text += f" ({names[0]} {verb} it by an ordinary access, {names[1]} atomically)"
+    near = _near_miss(later, earlier)
+    return f"{text}; {near or cure}"
+
+
+def _cure(first: Any, second: Any) -> str:
+    """How to let ``second`` come after ``first``."""
+    programs = type(first) is ProgramActor, type(second) is ProgramActor
+    if all(programs):
+        if first.launch is second.launch:
+            return "let one release a word (dl.notify) that the other one acquires (dl.wait), or use two launches: both are of the same one"
+        return "let the one release a word behind its access (dl.notify) that the other one acquires before its own (dl.wait)"
+    if first.rank == second.rank:
+        return "put the two into one stream, or let one stream wait for an event of the other (record_event, wait_event)"
+    return "put a barrier of the ranks between the two, or a signal that one writes behind its access and the other waits for"
+
+
+def _near_miss(later: Access, earlier: Access) -> str:
+    """A word that was seen but ordered nothing, or a release that does not cover the access."""
+    one, other = later.actor, earlier.actor
+    for ignored in reversed(one.ignored):
+        if ignored.writer is other or (type(ignored.writer) is type(other) and ignored.writer.rank == other.rank):
+            return _describe_ignored(one, ignored)
+    if type(other) is ProgramActor and other.slot >= 0:
+        known = one.seen.fine_at(other.slot)
+        learnt = any(one.seen.fine_at(slot) >= earlier.thread_time for slot in other.thread_slots.values())
+        if learnt and known < earlier.time:
+            return (
+                f"{_short(one)} knows of a release by one thread of {_short(other)}, which does not cover what the block's other threads "
+                "did since their last block barrier: put tl.debug_barrier() before the release, or use dl.notify"
+            )
+        if known and known < earlier.time:
+            return (
+                f"the last word of {_short(other)} that {_short(one)} has acquired was released before this access: wait for one that is "
+                "released behind it"
+            )
+    return ""
+
+
+def _describe_ignored(reader: Any, ignored: Ignored) -> str:
+    written, read = ignored.writer.line(ignored.written_at), reader.line(ignored.read_at)
+    at = f"the word that {_short(ignored.writer)} writes{f' at {written}' if written else ''}"
+    return f"{at} and {_short(reader)} reads{f' at {read}' if read else ''} orders nothing: {ignored.why}"

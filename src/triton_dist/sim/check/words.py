@@ -1,0 +1,175 @@
+"""Words that are accessed atomically: what whoever acquires them learns, and who accessed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..memory import VIEW_BASE, WORDS
+from ..requests import COMPARISONS
+from .actors import Release
+from .order import GPU, SYS, Order
+
+if TYPE_CHECKING:
+    from .shadow import Shadow
+
+
+Touch = tuple[int, int, int, Any, Order]
+"""An atomic access of a word: time, thread, thread_time, location and order, as of an Access. There are too many for objects."""
+
+
+_LOGGED = 16
+"""Writes of a word that are logged at most."""
+
+
+def _is_known(actor: Any, release: Release) -> bool:
+    """Whether ``actor`` knows of a logged write."""
+    if release.actor is actor:
+        return True
+    if release.entries:
+        slot, time = release.entries[-1]
+        return actor.seen.fine_at(slot) >= time
+    return release.touch is not None and release.actor.comes_before(release.touch, actor.seen)
+
+
+class Word:
+    """One word. A *release sequence* is a release and the atomic read-modify-writes behind it: an acquire of the last one learns from all.
+
+    releases: of the present release sequence, the latest of each actor and scope. unreleased: (actor, location, order) of the last write
+    if it released nothing. writers, readers: the last atomic access of each actor that wrote, or only read.
+    rank: of all that accessed it, -2 for several. narrowest: the narrowest scope of them.
+    writes, values: the latest writes and what was there before each, see ``releases_seen``; ``dropped`` came before them, and left the
+    releases ``base``. writer: of all that are logged, None for several. seen_by: for each actor how many writes it has waited for.
+    quiet: whether it is a signal of several ranks and no ordinary access has touched it: what most words are.
+    shadow, cell, granule: where its shadow cell is, and the size of cells for which that is right.
+    """
+
+    __slots__ = (
+        "address", "itemsize", "shadow", "releases", "unreleased", "writers", "readers", "rank", "narrowest", "cell", "granule", "limit",
+        "quiet",
+        "writes", "values", "base", "index", "dropped", "seen_by", "writer",
+    )  # fmt: skip
+
+    def __init__(self, address: int, itemsize: int, shadow: Shadow) -> None:
+        self.address = address
+        self.shadow = shadow
+        self.itemsize = itemsize
+        self.releases: dict[Any, Release] = {}
+        self.unreleased: tuple[Any, Any, Order | None] | None = None
+        self.writers: dict[Any, Touch] = {}
+        self.readers: dict[Any, Touch] = {}
+        self.rank = -1
+        self.narrowest = SYS
+        self.cell, self.granule = 0, -1
+        self.limit = 64
+        self.quiet = False
+        self.writes: list[Release] = []
+        self.values: list[int] = []
+        self.base: dict[Any, Release] = {}
+        self.dropped = 0
+        self.seen_by: dict[Any, int] = {}
+        self.writer: Any = None
+        self.index = (address - VIEW_BASE) // itemsize
+
+    def log(self, release: Release) -> None:
+        """Log a write; memory has the value before it."""
+        writes = self.writes
+        if len(writes) >= _LOGGED:
+            self._fold()
+        if release.actor is not self.writer:
+            self.writer = None if writes else release.actor
+        self.values.append(WORDS[self.itemsize][self.index])
+        writes.append(release)
+
+    def _fold(self) -> None:
+        half = _LOGGED // 2
+        self.base = {(other.actor, other.scope): other for other in self._releases_after(half)}
+        del self.writes[:half], self.values[:half]
+        self.dropped += half
+
+    def releases_seen(self, actor: Any, compare: str, expected: int) -> Iterable[Release]:
+        """What a wait for a value learns for sure: it may have ended at the first value for which it holds, not only at the present one.
+
+        The first value is counted from the last write that the waiter knows of or has waited for before: it sees no older one.
+        """
+        writes, values, dropped = self.writes, self.values, self.dropped
+        last = len(writes)
+        state = self.seen_by.get(actor, 0) - dropped
+        if state < 0:
+            state = 0
+        if self.writer is None:
+            # Of several writers' writes a late one may be known and an earlier one not.
+            state = next((number for number in range(last, state, -1) if _is_known(actor, writes[number - 1])), state)
+        holds, half = COMPARISONS[compare], 1 << (8 * self.itemsize - 1)
+        while state < last and not (holds(values[state], expected, half) and not _is_known(actor, writes[state])):
+            state += 1
+        if len(self.seen_by) > 256:
+            self.seen_by.clear()
+        self.seen_by[actor] = state + dropped
+        if state == last:
+            return self.releases.values()
+        if state and not writes[state - 1].keeps:
+            return () if writes[state - 1].silent else (writes[state - 1],)
+        return self._releases_after(state)
+
+    def _releases_after(self, count: int) -> Iterable[Release]:
+        """The releases of the release sequence that the write number ``count`` ended with."""
+        found: dict[Any, Release] = {}
+        for release in reversed(self.writes[:count]):
+            if not release.silent:
+                found.setdefault((release.actor, release.scope), release)
+            if not release.keeps:
+                return found.values()
+        return {**self.base, **found}.values()
+
+    def is_quiet(self) -> bool:
+        """Whether it is quiet, and still of an allocation that lives."""
+        return self.quiet and not self.shadow.allocation.freed
+
+    def is_signal(self) -> bool:
+        """Whether ranks set and acquire it, with the widest scope only."""
+        return self.narrowest == SYS and self.rank == -2 and self.unreleased is None
+
+    def came(self, rank: int, scope: int) -> bool:
+        """Note an access. Whether the scopes of all that accessed it surely reach each other."""
+        if rank != self.rank:
+            self.rank = rank if self.rank == -1 else -2
+        if scope < self.narrowest:
+            self.narrowest = scope
+        return self.narrowest == SYS or (self.narrowest == GPU and self.rank >= 0)
+
+    def write(self, actor: Any, location: Any, order: Order | None, release: Release | None, keeps: bool) -> None:
+        """A write or read-modify-write (``keeps`` the release sequence going); release: what it releases."""
+        if not keeps and self.releases:
+            self.releases = {}
+        if release is not None:
+            if keeps and order is not None and order.acquire:
+                # It has learnt what these release, and says it again.
+                self.releases = {key: other for key, other in self.releases.items() if other.scope > release.scope}
+            self.releases[actor, release.scope] = release
+            self.unreleased = None
+        elif not keeps or not self.releases:
+            self.unreleased = (actor, location, order)
+
+    def overwritten(self, actor: Any, location: Any) -> None:
+        """An ordinary store, ordered behind everything before: it starts anew."""
+        self.releases = {}
+        self.base = {}
+        self.writes.clear()
+        self.values.clear()
+        self.seen_by.clear()
+        self.unreleased = (actor, location, None)
+        self.writers.clear()
+        self.readers.clear()
+        self.rank, self.narrowest = -1, SYS
+
+    def prune(self, actor: Any, make_access: Any) -> None:
+        """Drop accesses that come before what ``actor`` does now, once there are many."""
+        touches = len(self.writers) + len(self.readers)
+        if touches < self.limit:
+            return
+        for kind in (self.writers, self.readers):
+            for other, touch in list(kind.items()):
+                if other is not actor and touch[4].scope == SYS and actor.covers(make_access(other, touch)):
+                    del kind[other]
+        self.limit = max(64, 2 * (len(self.writers) + len(self.readers)))

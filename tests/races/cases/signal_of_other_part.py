@@ -1,0 +1,27 @@
+"""A rank waits for another word than the one that its neighbour sets behind the data."""
+
+import torch
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+
+RACING = ("tl.store(dl.symm_at(inbox, after) + COUNT", "tl.load(inbox")
+
+
+@triton_dist.jit
+def exchange_kernel(inbox, flag, out, COUNT: tl.constexpr):
+    after = (dl.rank() + 1) % dl.num_ranks()
+    offset = tl.arange(0, COUNT)
+    tl.store(dl.symm_at(inbox, after) + offset, offset + dl.rank())
+    dl.notify(flag, after, signal=1, sig_op="set", comm_scope="intra_node")
+    tl.store(dl.symm_at(inbox, after) + COUNT + offset, offset)
+    dl.notify(flag + 1, after, signal=1, sig_op="set", comm_scope="intra_node")
+    dl.wait(flag + 1, 1, "sys", "acquire", waitValue=1)  # wrong: dl.wait(flag, 1, "sys", "acquire", waitValue=1)
+    tl.store(out + offset, tl.load(inbox + COUNT + offset))
+
+
+def run():
+    inbox, flag = triton_dist.symm_zeros((128,), torch.int32), triton_dist.symm_zeros((2,), torch.int32)
+    out = torch.zeros(64, dtype=torch.int32, device=triton_dist.device())
+    exchange_kernel[(1,)](inbox, flag, out, COUNT=64)
