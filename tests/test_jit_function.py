@@ -198,3 +198,15 @@ def test_the_region_is_found_in_a_closure():
     out = torch.zeros(8, dtype=torch.int32)
     kernel[(1,)](out)
     assert out.tolist() == [0, 0, 0, 0, 0, 4, 0, 0]
+
+
+def test_every_kernel_that_is_compiled_is_prepared(monkeypatch):
+    """Once for each compilation, before Triton loads it; also where Triton compiles in another thread."""
+    prepared = []
+    monkeypatch.setattr(jit_function, "prepare_kernel", lambda kernel, backend: prepared.append((kernel.metadata.name, backend)))
+    module = load_module(KERNEL.replace("INDEX", "1") + "# prepared\n")
+    out = torch.zeros(4, dtype=torch.int32)
+    for value in (3, 4):
+        module.element_kernel[(1,)](out, value)
+    assert [name for name, _ in prepared] == ["element_kernel"] and hasattr(prepared[0][1], "pack_metadata")
+    assert out.tolist() == [0, 4, 0, 0]

@@ -50,11 +50,17 @@ class DistributedFunction(JITFunction):
     enlarges_shared_memory = True
     """Launches ask for the shared memory that simt regions need beside Triton's."""
 
-    def _do_compile(self, key, signature, device, *arguments, **keywords):
-        kernel = super()._do_compile(key, signature, device, *arguments, **keywords)
-        if hasattr(kernel, "asm"):
-            prepare_kernel(kernel, self.device_caches[device][3])
-        return kernel
+    def create_binder(self):
+        binder = super().create_binder()
+        # Triton compiles by this attribute, at once or in another thread.
+        self.compile = functools.partial(_compile_and_prepare, self.compile, binder[3])
+        return binder
+
+
+def _compile_and_prepare(compile_kernel: Callable, backend: Any, *arguments: Any, **keywords: Any) -> Any:
+    kernel = compile_kernel(*arguments, **keywords)
+    prepare_kernel(kernel, backend)
+    return kernel
 
 
 def prepare_kernel(kernel: Any, backend: Any) -> None:
