@@ -5,14 +5,35 @@ from __future__ import annotations
 import pytest
 import triton
 
-from tests.gpu import shmem_program, stream_program
+from tests.gpu import shmem_program, simt_program, stream_program
 from tests.language.extra import test_libshmem_device as shmem
 from tests.ops import test_stress
 from tests.primitives.compile_targets import source_of, target_of
 from triton_dist.ops.collectives import barrier
 from triton_dist.tools.doctor import measure
 
+PRODUCT = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "K": "i32"}
+TILE = {"M": 128, "N": 128, "BLOCK": 64}
+
 KERNELS = {
+    "transpose": (simt_program.transpose_kernel, {"source": "*fp32", "target": "*fp32"}, {"N": 128}),
+    "product": (simt_program.product_kernel, PRODUCT, TILE),
+    "beside_dot": (simt_program.beside_dot_kernel, {**PRODUCT, "bias_ptr": "*fp32"}, TILE),
+    "exchange": (simt_program.exchange_kernel, {"out": "*i32"}, {}),
+    "plain": (simt_program.plain_kernel, {"out": "*i32"}, {}),
+    "nested": (simt_program.nested_kernel, {"out": "*i32"}, {}),
+    "special_elements": (simt_program.special_elements_kernel, {"source": "*fp32", "out": "*fp32"}, {}),
+    "vector_sum": (simt_program.vector_sum_kernel, {"x": "*bf16", "y": "*bf16", "out": "*bf16", "count": "i32"}, {"TILE": 1024}),
+    "vector_methods": (simt_program.vector_methods_kernel, {"x": "*fp32", "out": "*fp32"}, {}),
+    "shuffles": (simt_program.shuffles_kernel, {"x": "*fp64", "out": "*fp64", "amount": "i32"}, {}),
+    "prefix_sum": (simt_program.prefix_sum_kernel, {"x": "*i32", "out": "*i32"}, {}),
+    "votes": (simt_program.votes_kernel, {"x": "*i32", "out": "*i32"}, {}),
+    "updates": (simt_program.updates_kernel, {"words": "*u64", "olds": "*u64", "values": "*u64"}, {}),
+    "count": (
+        simt_program.count_kernel,
+        {"indices": "*i32", "out": "*i32", "lock": "*i32", "first": "*i32", "size": "i32"},
+        {},
+    ),
     "spin": (stream_program.spin_kernel, {"word": "*i32", "seen": "*i32", "most": "i32"}, {}),
     "release": (stream_program.release_kernel, {"word": "*i32"}, {"VALUE": 105}),
     "delay": (test_stress.delay_kernel, {"word": "*i32", "steps": "i32"}, {}),

@@ -80,6 +80,7 @@ def results_kernel(out, flag):
     with region_by_another_name():
         mine = tile[tid(0)] * 2
         total += mine
+        __syncthreads()
         if flag > 0:
             tile[127 - tid(0)] = mine
         else:
@@ -98,45 +99,100 @@ def test_what_a_region_gives_back(flag):
 
 
 @triton_dist.jit
-def neighbours_kernel(out, SYNCHRONIZED: tl.constexpr):
-    """Each thread reads what its neighbour stored, behind a barrier."""
+def neighbours_kernel(out, BETWEEN: tl.constexpr, BEHIND: tl.constexpr):
+    """Each thread reads what its neighbour stored, and stores again."""
     tile = tl.zeros((128,), tl.int32)
     with dl.simt_exec_region() as (thread, threads):
         tile[thread] = thread * 10
-        __syncthreads()
+        if BETWEEN:
+            __syncthreads()
         st(out + thread, tile[(thread + 1) % threads], "gpu", "relaxed")
+        if BEHIND:
+            __syncthreads()
+        tile[thread] = 0
 
 
 def test_threads_exchange_through_a_tile():
     out = torch.zeros(128, dtype=torch.int32)
-    neighbours_kernel[(1,)](out, True)
+    neighbours_kernel[(1,)](out, True, True)
     assert out.tolist() == [(index + 1) % 128 * 10 for index in range(128)]
 
 
+@pytest.mark.parametrize(
+    "between, behind, message",
+    [
+        (False, True, "thread 0 reads an element of a tile that thread 1 stored since the last block barrier"),
+        (True, False, "thread 0 stores an element of a tile that thread 127 read since the last block barrier"),
+    ],
+)
+def test_a_missing_barrier_is_named(between, behind, message):
+    """The racy twins: in lock step they would come out right, and on a GPU not always."""
+    with pytest.raises(errors.SimulationError, match=rf"test_regions.py:\d+: {message}.*put __syncthreads"):
+        neighbours_kernel[(1,)](torch.zeros(128, dtype=torch.int32), between, behind)
+
+
 @triton_dist.jit
-def hand_over_kernel(out, AT: tl.constexpr):
-    """Thread 0 waits, in one branch, for an element that thread ``AT`` stores in the other."""
+def two_stores_kernel(out, SAME: tl.constexpr):
     tile = tl.zeros((4,), tl.int32)
     with dl.simt_exec_region() as (thread, threads):
-        if thread == 0:
-            while tile[1] != 7:
-                pass
-            tile[2] = 9
-        else:
-            if thread == AT:
-                tile[1] = 7
+        if thread < 2:
+            tile[0] = 5
+        if SAME:
+            __syncthreads()
+        if thread == 7:
+            tile[0] = 6
     tl.store(out + tl.arange(0, 4), tile)
 
 
-def test_a_thread_waits_for_an_element_that_another_stores():
+def test_stores_of_two_threads_need_a_barrier():
     out = torch.zeros(4, dtype=torch.int32)
-    hand_over_kernel[(1,)](out, 40)
+    two_stores_kernel[(1,)](out, True)
+    assert out.tolist() == [6, 0, 0, 0]
+    with pytest.raises(errors.SimulationError, match="thread 7 stores an element of a tile that several threads stored"):
+        two_stores_kernel[(1,)](out, False)
+
+
+@triton_dist.jit
+def uniform_kernel(out, source):
+    """All threads store and read one element: each sees its own, which is the same."""
+    tile = tl.zeros((4,), tl.int32)
+    with dl.simt_exec_region() as (thread, threads):
+        tile[1] = tl.load(source)
+        tile[2] = tile[1] + 1
+    tl.store(out + tl.arange(0, 4), tile)
+
+
+def test_an_element_that_is_the_same_in_all_threads():
+    out = torch.zeros(4, dtype=torch.int32)
+    uniform_kernel[(1,)](out, torch.tensor([8], dtype=torch.int32))
+    assert out.tolist() == [0, 8, 9, 0]
+
+
+@triton_dist.jit
+def hand_over_kernel(out, flag, AT: tl.constexpr):
+    """Thread 0 waits, in one branch, for a word that thread ``AT`` sets in the other behind an element."""
+    tile = tl.zeros((4,), tl.int32)
+    with dl.simt_exec_region() as (thread, threads):
+        if thread == 0:
+            while ld(flag, "cta", "acquire") != 1:
+                pass
+            tile[2] = tile[1] + 2
+        else:
+            if thread == AT:
+                tile[1] = 7
+                st(flag, 1, "cta", "release")
+    tl.store(out + tl.arange(0, 4), tile)
+
+
+def test_a_thread_waits_for_what_another_branch_does():
+    out = torch.zeros(4, dtype=torch.int32)
+    hand_over_kernel[(1,)](out, torch.zeros(1, dtype=torch.int32), 40)
     assert out.tolist() == [0, 7, 9, 0]
 
 
-def test_an_element_that_nobody_stores_is_a_deadlock():
-    with pytest.raises(errors.DeadlockError, match="spins in a loop that sees no change"):
-        hand_over_kernel[(1,)](torch.zeros(4, dtype=torch.int32), 500)
+def test_a_word_that_nobody_sets_is_a_deadlock():
+    with pytest.raises(errors.DeadlockError, match=r"test_regions.py:\d+ spins"):
+        hand_over_kernel[(1,)](torch.zeros(4, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), 500)
 
 
 @triton_dist.jit

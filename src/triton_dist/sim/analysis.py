@@ -47,6 +47,7 @@ class FunctionFacts:
     borrowed: loaded tiles that are used up before memory may change: they need not be copied out of it.
     reads_clock: whether the function reads a clock, so that a loop may end though memory does not change.
     varying: scalars that differ from thread to thread.
+    uses_block_memory: whether elements of tiles are used, so that block barriers order them.
     """
 
     defined_by: dict[str, Operation] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class FunctionFacts:
     borrowed: set[str] = field(default_factory=set)
     reads_clock: bool = False
     varying: set[str] = field(default_factory=set)
+    uses_block_memory: bool = False
 
 
 def walk(blocks: list[Block]) -> Iterator[Operation]:
@@ -114,6 +116,7 @@ def analyse(function: Operation) -> FunctionFacts:
                 if bound is not None:
                     facts.bounds[name] = bound
     facts.reads_clock = any(_CLOCK.search(str(operation.attributes.get("asm_string", ""))) for operation in operations)
+    facts.uses_block_memory = any(str(operation.attributes.get("symbol", "")).startswith("td.shared_") for operation in operations)
     _find_origins(function, operations, facts)
     _find_borrowed(body, facts)
     for operation in operations:

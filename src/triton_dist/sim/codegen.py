@@ -17,7 +17,7 @@ from . import emit_timing
 from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominance
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, debug, descriptor, matrix, primitives, reduce, shmem, warps
+from .ops import arith, block_memory, debug, descriptor, matrix, primitives, reduce, shmem, warps
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -65,6 +65,7 @@ class ModuleEmitter:
             "matrix": matrix,
             "memory": memory_ops,
             "primitives": primitives,
+            "block_memory": block_memory,
             "warps": warps,
             "reduce": reduce,
             "shmem": shmem,

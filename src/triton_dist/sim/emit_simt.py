@@ -35,7 +35,8 @@ def _sync_warp(emitter: FunctionEmitter, operation: Operation, parameters: dict[
 
 
 def _shared_memory(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
-    emitter.assign(operation, f"warps.shared_memory(C, {parameters['key'] + '/' + parameters['bytes']!r}, {parameters['bytes']})")
+    key = f"{parameters['key']}/{parameters['bytes']}"
+    emitter.assign(operation, f"block_memory.shared_memory(C, {key!r}, {parameters['bytes']})")
 
 
 def _shared_load(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
@@ -43,11 +44,11 @@ def _shared_load(emitter: FunctionEmitter, operation: Operation, parameters: dic
     address, dtype = emitter.array(operation.operands[0]), emitter.module.dtype(kind.dtype)
     if kind.shape is not None:
         emitter.forbid_divergence(operation)
-        emitter.assign(operation, f"warps.shared_load(C, np.broadcast_to({address}, {kind.dims}), {dtype})")
+        emitter.assign(operation, f"block_memory.shared_load_tile(C, np.broadcast_to({address}, {kind.dims}), {dtype})")
     elif emitter.is_tensor(operation):
-        emitter.assign(operation, f"warps.shared_load_each(C, {address}, {dtype}, {emitter.mask})")
+        emitter.assign(operation, f"block_memory.shared_load_each(C, {address}, {dtype}, {emitter.mask})")
     else:
-        emitter.assign_scalar(operation, f"warps.shared_load(C, {address}, {dtype})")
+        emitter.assign_scalar(operation, f"block_memory.shared_load_one(C, {address}, {dtype}, {emitter.mask})")
 
 
 def _shared_store(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
@@ -56,9 +57,9 @@ def _shared_store(emitter: FunctionEmitter, operation: Operation, parameters: di
     dtype = emitter.module.dtype(kind.dtype)
     if kind.shape is not None:
         emitter.forbid_divergence(operation)
-        emitter.line(f"warps.shared_store_tile(C, np.broadcast_to({address}, {kind.dims}), {value}, {dtype})")
+        emitter.line(f"block_memory.shared_store_tile(C, np.broadcast_to({address}, {kind.dims}), {value}, {dtype})")
     else:
-        emitter.line(f"warps.shared_store(C, {address}, {value}, {dtype}, {emitter.mask})")
+        emitter.line(f"block_memory.shared_store_each(C, {address}, {value}, {dtype}, {emitter.mask})")
     emitter.alias(operation.results[0], "0")
 
 

@@ -15,6 +15,8 @@ from .ops.libdevice import LIBDEVICE
 def _barrier(emitter: FunctionEmitter, operation: Operation) -> None:
     if emitter.mask is not None:
         emitter.line(f"primitives.check_all_threads(C, {emitter.mask})")
+    if emitter.facts.uses_block_memory:
+        emitter.line("block_memory.order(C)")
 
 
 @handles("tt.extern_elementwise")
@@ -43,6 +45,12 @@ def _primitive(emitter: FunctionEmitter, operation: Operation, symbol: str) -> N
     if handler is None:
         raise emitter.fail(f"the simulator does not know the primitive {name!r}")
     handler(emitter, operation, parameters)
+    if emitter.facts.uses_block_memory and (name in _ORDERING or parameters.get("sem", "relaxed") != "relaxed"):
+        # It may order some threads' accesses to a tile; which ones is not followed, so that no right program is blamed.
+        emitter.line("block_memory.order(C)")
+
+
+_ORDERING = ("fence", "syncwarp", "wait", "notify")
 
 
 def _rank(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:

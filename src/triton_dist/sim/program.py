@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from .requests import Steps
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from .launch import KernelLaunch
     from .machine import Machine
     from .memory import Allocation
+    from .ops.block_memory import BlockMemory
 
 
 class Program:
@@ -25,7 +24,7 @@ class Program:
     rates: what things cost on one SM.
     threads: number of threads of the block.
     waiting: a WaitRequest while the program is parked, else None.
-    block_memory: memory of the block for the tiles of simt regions, and where in it each region's begins; None before the first.
+    block_memory: where tiles lie whose elements are used in simt regions; None before the first region.
     word: address of the last single word that it accessed, for the report of a loop that spins.
     """
 
@@ -65,7 +64,7 @@ class Program:
         self.threads = launch.threads
         self.waiting = None
         self.word: int | None = None
-        self.block_memory: tuple[dict[str, int], np.ndarray] | None = None
+        self.block_memory: BlockMemory | None = None
         self.generator: Steps = launch.kernel.function(self, *launch.values)
 
     def settle(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -123,6 +124,25 @@ def hosts_act() -> None:
     dist.barrier()
 
 
+def forks() -> None:
+    """A process that a rank forks off is no rank, and its end is not the rank's."""
+    flags, out = triton_dist.symm_zeros((1,), torch.int32), torch.zeros(1, dtype=torch.int32)
+    side = triton_dist.Stream()
+    kernels.wait_kernel[(1,)](flags, out, 0, 1)
+    child = os.fork()
+    if not child:
+        raises(errors.NotInitializedError, triton_dist.synchronize, "forked from rank")
+        with side:
+            raises(errors.NotInitializedError, lambda: triton_dist.symm_zeros((1,)), "forked from rank")
+        atexit._run_exitfuncs()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    triton_dist.write_value(flags[0], 1, stream=side)
+    triton_dist.synchronize()
+    dist.barrier()
+    triton_dist.check()
+
+
 def teams() -> None:
     """Teams allocate on their own; arenas come from everyone's heap; a rank outside is told so."""
     rank, size = triton_dist.rank(), triton_dist.world_size()
@@ -163,7 +183,7 @@ def other_requests() -> None:
     """Ranks that ask for different things, and too large ones, get the same error on every rank, and may go on."""
     rank = triton_dist.rank()
     message = raises(errors.AllocationMismatchError, lambda: triton_dist.symm_zeros((4 + rank % 2,)), "rank 1", "float32[5]")
-    assert utils_gather(str(message)) == [str(message)] * triton_dist.world_size()
+    assert everyones(str(message)) == [str(message)] * triton_dist.world_size()
     raises(errors.AllocationMismatchError, lambda: triton_dist.symm_zeros((4,), torch.int32 if rank else torch.int64), "int64[4]")
     raises(errors.HeapFullError, lambda: triton_dist.symm_empty((1 << 40,), torch.int8), "heap_size")
     raises(errors.InvalidArgumentError, lambda: triton_dist.symm_zeros((4 if rank else -4,)), "negative")
@@ -180,7 +200,7 @@ def other_heaps() -> None:
     old = triton_dist.symm_zeros((4,), torch.int32)
     old.fill_(77)
     triton_dist.finalize()
-    raises(errors.InvalidArgumentError, lambda: triton_dist.initialize(heap_size=(8 + triton_dist_rank()) << 20), "heap_size", "rank 1")
+    raises(errors.InvalidArgumentError, lambda: triton_dist.initialize(heap_size=(8 + launched_rank()) << 20), "heap_size", "rank 1")
     triton_dist.initialize(heap_size=128 << 20)
     assert old.tolist() == 4 * [77]
     raises(errors.UseAfterFreeError, lambda: triton_dist.symm_peer(old, 0), "has ended")
@@ -215,9 +235,9 @@ def deadlock() -> None:
     """The same report on every rank; printed for the test to compare with the simulator's."""
     error = raises(errors.DeadlockError, kernels.stuck, "rank 0", "rank 1")
     raises(errors.DeadlockError, triton_dist.check, str(error))
-    texts = utils_gather(str(error))
+    texts = everyones(str(error))
     assert set(texts) == {str(error)}
-    if triton_dist_rank() == 0:
+    if launched_rank() == 0:
         print("REPORT " + json.dumps(str(error)), flush=True)
 
 
@@ -230,7 +250,7 @@ def deadlock_of_hosts() -> None:
     else:
         kernels.wait_kernel[(1,)](flags, out, 0, 1)
         error = raises(errors.DeadlockError, triton_dist.synchronize, "waits for ranks [", "flags[0] of rank 1 == 1")
-    assert len(set(utils_gather(str(error)))) == 1
+    assert len(set(everyones(str(error)))) == 1
     again()
     flags = triton_dist.symm_zeros((1,), torch.int32)
     kernels.spin_kernel[(1,)](flags, out)
@@ -258,7 +278,7 @@ def timeout() -> None:
     else:
         time.sleep(1.5)  # it may still set the flag
     dist.barrier()
-    if triton_dist_rank():
+    if launched_rank():
         raises((errors.PeerLostError, errors.WaitTimeoutError), triton_dist.finalize)
     else:
         triton_dist.finalize()
@@ -274,25 +294,42 @@ def out_of_bounds() -> None:
         raises(errors.PeerLostError, kernels.read_too_far, "rank 1", "OutOfBoundsError", "data[16] of rank 2")
 
 
-def utils_gather(value):
+def documented_names() -> None:
+    """The host names of ``triton_dist.utils``, to the end of ``torch.distributed``."""
+    again()
+    group = utils.initialize_distributed(seed=3)
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    tensors = utils.nvshmem_create_tensors((4,), torch.int32, rank, size)
+    tensors[(rank + 1) % size].fill_(rank)
+    utils.nvshmem_barrier_all_on_stream()
+    assert tensors[rank].tolist() == 4 * [(rank - 1) % size]
+    x = torch.ones(3)
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == 3 * [size]
+    utils.nvshmem_free_tensor_sync(tensors[rank])
+    utils.finalize_distributed()
+    assert not dist.is_initialized()
+
+
+def everyones(value):
     """Every rank's value, by torch."""
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 
 
-def triton_dist_rank() -> int:
+def launched_rank() -> int:
     """The rank also where there is no world, or a failed one."""
-    return dist.get_rank()
+    return int(os.environ["RANK"])
 
 
 def healthy() -> None:
     """All parts that everyone survives, in one start."""
-    parts = (address_is_taken, counts, addresses, hosts_act, teams, idle_is_cheap, other_requests, other_heaps, modes_stay)
-    for part in (*parts, deadlock, deadlock_of_hosts, deadlock_with_a_collective, timeout, out_of_bounds):
+    parts = (address_is_taken, counts, addresses, hosts_act, forks, teams, idle_is_cheap, other_requests, other_heaps, modes_stay)
+    for part in (*parts, deadlock, deadlock_of_hosts, deadlock_with_a_collective, timeout, out_of_bounds, documented_names):
         began = time.monotonic()
         part()
-        if dist.get_rank() == 0:
+        if launched_rank() == 0:
             print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
     assert threading.active_count() < 8 + torch.get_num_threads()
     triton_dist.finalize()

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 WARP = 32
 """Threads of a warp of the pretended GPU."""
 
-_ALIGNMENT = 16
-
 
 _KINDS = {"exch": XCHG, "and": AND, "or": OR, "xor": XOR, "min": MIN, "max": MAX, "umin": UMIN, "umax": UMAX}
 
@@ -78,48 +76,6 @@ def ballot(context: Program, lanes, predicates, mask) -> np.ndarray:
     holds = active & spread(context, predicates, np.dtype(np.bool_))
     bits = (holds.reshape(-1, WARP).astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(axis=1).astype(np.uint32)
     return np.where(active, np.repeat(bits.view(np.int32), WARP), np.int32(0))
-
-
-def shared_memory(context: Program, key: str, size: int) -> int:
-    """Address of the program's memory under that key, made when it is first asked for."""
-    if context.block_memory is None:
-        context.block_memory = ({}, np.zeros(0, np.uint8))
-    places, memory = context.block_memory
-    if key not in places:
-        places[key] = memory.size
-        context.block_memory = (places, np.concatenate([memory, np.zeros(-(-size // _ALIGNMENT) * _ALIGNMENT, np.uint8)]))
-    return places[key]
-
-
-def shared_load(context: Program, addresses, dtype: np.dtype):
-    """The integers at the addresses, a tile or one."""
-    return _view(context, dtype)[np.asarray(addresses) // dtype.itemsize]
-
-
-def shared_load_each(context: Program, addresses, dtype: np.dtype, mask) -> np.ndarray:
-    """For each active thread the integer at its address."""
-    active = active_threads(context, mask)
-    result = np.zeros(context.threads, dtype)
-    result[active] = shared_load(context, spread(context, addresses, np.dtype(np.int32))[active], dtype)
-    return result
-
-
-def shared_store(context: Program, addresses, values, dtype: np.dtype, mask) -> None:
-    """Stores by the active threads; the last thread's value stays where several write one element."""
-    active = active_threads(context, mask)
-    places = spread(context, addresses, np.dtype(np.int32))[active]
-    _view(context, dtype)[places // dtype.itemsize] = spread(context, values, dtype)[active]
-    context.memory.version += 1  # a thread that spins on an element has to look again
-
-
-def shared_store_tile(context: Program, addresses, values, dtype: np.dtype) -> None:
-    """Stores a whole tile."""
-    places = np.asarray(addresses) // dtype.itemsize
-    _view(context, dtype)[places] = np.broadcast_to(values, places.shape)
-
-
-def _view(context: Program, dtype: np.dtype) -> np.ndarray:
-    return context.block_memory[1].view(dtype)  # type: ignore[index]
 
 
 def check_index(context: Program, indices: Sequence, extents: Sequence[int], mask) -> None:

@@ -126,6 +126,17 @@ class Board:
         """Whether its process runs. One in another pid namespace can't be seen, and counts as alive."""
         return self.pid_namespace != processes.pid_namespace() or processes.start_time(self.pid) == self.start_time
 
+    def how_lost(self, rank: int) -> str | None:
+        """How the process of this board, rank ``rank``, ended, if nothing can be expected of it any more."""
+        if self.state is State.ENDED:
+            return None
+        error = self.read_text("error")
+        if error:
+            return f"rank {rank} (process {self.pid}) failed: {error}"
+        if self.alive or self.state in (State.ENDED, State.FAILED):  # it may have ended just now, and is told next time
+            return None
+        return f"rank {rank} (process {self.pid}) was killed"
+
     # ------------------------------------------------------------------ texts
 
     def write_text(self, name: str, value: Any) -> None:

@@ -7,17 +7,18 @@ and nothing changes, when a peer is gone, when a wait takes too long.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
-from ...errors import DeadlockError, PeerLostError, WaitTimeoutError
+from ...errors import DeadlockError, NotInitializedError, PeerLostError, WaitTimeoutError
 from .baton import Baton
 from .board import Board, Inquiry, State
+from .host_place import inside_torch_distributed
 from .machine import ProcessMachine
 from .reporter import Reporter
 from .shared_lock import SharedLock
@@ -28,6 +29,9 @@ _SHORTEST_SLEEP, _LONGEST_SLEEP = 2e-5, 2e-3
 _NOTHING_TO_SEE = 0.05
 """Seconds between two looks at peers while this process waits for nobody."""
 
+_LONGEST_ROUND = 0.02
+"""Seconds for which loops that change nothing run before the engine looks around again."""
+
 _QUIET = 0.03
 """Seconds without a change after which a process says that it is stuck."""
 
@@ -37,6 +41,9 @@ _COLLECTIVE_QUIET = 3.0
 _PEER_PERIOD = 0.25
 _LONGEST_JOIN = 300.0
 """Seconds that hosts wait for each other at least, where waits have a bound."""
+
+_LONGEST_STOP = 10.0
+"""Seconds to wait for the end of what runs when the process ends: an operator of torch can't be interrupted."""
 
 _FRUITLESS_POLLS = 2000
 """How often a program may ask in vain until asking counts as waiting."""
@@ -68,6 +75,7 @@ class Engine:
         self.told = False
         """Whether a call has raised the failure."""
         self._rank = rank
+        self._process = os.getpid()
         self._boards = boards
         self._machine = machine
         self._baton: Baton = machine.memory.baton
@@ -85,6 +93,7 @@ class Engine:
         self._stopping = False
         self._bell = threading.Event()
         self._thread = threading.Thread(target=self._run, name="triton_dist engine", daemon=True)
+        machine.submitted = self.ring
 
     def start(self) -> None:
         """Begin to run the machine."""
@@ -92,13 +101,20 @@ class Engine:
 
     def stop(self) -> None:
         """End the thread; what is still queued does not run any more."""
+        if os.getpid() != self._process:
+            return
         self._stopping = True
         self._bell.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(_LONGEST_STOP)
 
     def say_ended(self, error: BaseException | None = None) -> None:
-        """Tell the peers that this process leaves the world, and by which error if it was one; after ``stop``."""
+        """Tell the peers that this process leaves the world, and by which error if it was one; after ``stop``.
+
+        A process that was forked from this one says nothing.
+        """
+        if os.getpid() != self._process:
+            return
         error = error or self.failure
         if error is not None:
             self._tell_error(error)
@@ -112,6 +128,7 @@ class Engine:
 
     def block(self, context: Any, what: str | Callable[[], str], ready: Callable[[], bool], *, joint: bool = False) -> None:
         """Wait until ``ready()``, which the engine asks; see ``RankContext.block``. Raises what went wrong meanwhile."""
+        self._check_process()
         self.raise_failure()
         with self._baton:
             if ready():
@@ -139,6 +156,12 @@ class Engine:
             return
         changes, until = self._changes, time.monotonic() + _POLL_WAIT
         self.block(context, what, lambda: self._changes != changes or time.monotonic() > until)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise NotInitializedError(
+                f"this process was forked from rank {self._rank} and is no rank itself; it can't run kernels or wait for them"
+            )
 
     def raise_failure(self) -> None:
         """Raise what went wrong, each time; nothing if all is well."""
@@ -178,6 +201,9 @@ class Engine:
             # Said before anything that the woken do can be seen by others.
             self._note_change()
         ran = machine.run_slice()
+        # Programs that spin are all tried again before this round counts as one look at everything.
+        while ran and machine.runnable and (machine.finished, machine.memory.version) == before and not self._is_wanted(now):
+            ran = machine.run_slice()
         changed = changed or (machine.finished, machine.memory.version) != before
         if self._release_ready() or changed:
             self._note_change()
@@ -188,6 +214,10 @@ class Engine:
                 machine.forgive_idling()
             return 0.0
         return self._idle(now)
+
+    def _is_wanted(self, since: float) -> bool:
+        """Whether the round that began at ``since`` should end for a thread of the program."""
+        return self._baton.wanted or time.monotonic() - since > _LONGEST_ROUND
 
     def _idle(self, now: float) -> float:
         """Nothing here can run: find out whether that is for ever."""
@@ -243,7 +273,7 @@ class Engine:
         """Say whether this process is stuck, and if all are, find out whether that is a deadlock."""
         state = State.STUCK
         if not any(wait.main for wait in self._waits):
-            place = _inside_torch_distributed()
+            place = inside_torch_distributed()
             if place is None or self._collective is None or self._collective[0] != place:
                 self._collective = None if place is None else (place, now)
                 state = State.RUNNING
@@ -310,7 +340,7 @@ class Engine:
         self._fail(WaitTimeoutError(f"rank {self._rank}: a wait took longer than the {self.bound:g} s of wait_timeout:\n{lines}"))
 
     def _look_at_peers(self) -> None:
-        lost = [reason for rank, board in enumerate(self._boards) if rank != self._rank and (reason := _how_lost(rank, board))]
+        lost = [reason for rank, board in enumerate(self._boards) if rank != self._rank and (reason := board.how_lost(rank))]
         if lost:
             lines = "\n".join(line for kind in self._reporter.sections() for line in kind)
             self._fail(
@@ -341,33 +371,7 @@ class Engine:
         self._say(State.RUNNING)
         self.failure = error
         self._machine.abandon(error)
-        if not any(wait.main for wait in self._waits) and _inside_torch_distributed():
+        if not any(wait.main for wait in self._waits) and inside_torch_distributed():
             # The program can't hear of it in there.
             print(f"triton_dist: rank {self._rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         self._release_all()
-
-
-def _how_lost(rank: int, board: Board) -> str | None:
-    """How a peer ended, if nothing can be expected of it any more."""
-    if board.state is State.ENDED:
-        return None
-    error = board.read_text("error")
-    if error:
-        return f"rank {rank} (process {board.pid}) failed: {error}"
-    if board.alive or board.state in (State.ENDED, State.FAILED):  # it may have ended just now, and is told next time
-        return None
-    return f"rank {rank} (process {board.pid}) was killed"
-
-
-def _inside_torch_distributed() -> str | None:
-    """Which function of ``torch.distributed`` the main thread is in, and who called it; None if it is not in one."""
-    frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
-    inside: FrameType | None = None
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("torch.distributed"):
-        inside, frame = frame, frame.f_back
-    if inside is None:
-        return None
-    name = inside.f_code.co_name
-    if name == "wrapper":
-        name = getattr(inside.f_locals.get("func"), "__name__", name)
-    return f"torch.distributed.{name}" + (f" called at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "")

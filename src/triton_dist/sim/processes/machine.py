@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from ..launch import KernelLaunch
 from ..machine import Machine, Stream
@@ -57,6 +58,8 @@ class ProcessMachine(Machine):
         self._completed: dict[tuple[int, int], int] = defaultdict(int)
         self._seen: dict[int, int] = {}
         self._failure: BaseException | None = None
+        self.submitted: Callable[[], None] = lambda: None
+        """Called when there is new work."""
         self._kernels = ExclusiveKernels(lock)
         self._lock = lock
         super().__init__(world_size, seed=rank, memory=memory, timeline=_NoTimeline())
@@ -74,7 +77,9 @@ class ProcessMachine(Machine):
             if isinstance(work, KernelLaunch):
                 work.kernel = self._kernels.of(work.kernel)
             self._submitted[rank, stream] += 1
-            return super().submit(rank, stream, work)
+            super().submit(rank, stream, work)
+        self.submitted()
+        return work
 
     def completed(self, work: Work) -> None:
         stream = work.queue

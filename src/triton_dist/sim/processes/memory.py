@@ -19,11 +19,11 @@ class GuardedMemory(Memory):
         with self.baton:
             return super().register(*arguments, **options)
 
-    def register_range(self, lo: int, nbytes: int, **options: Any) -> Allocation:
+    def register_range(self, lo: int, nbytes: int, *, symmetric: bool, **options: Any) -> Allocation:
         with self.baton:
-            for address in [address for address in self.writes if lo <= address < lo + nbytes]:
+            for address in [address for address in self.writes if lo <= address < lo + nbytes] if symmetric else ():
                 del self.writes[address]  # of what was there before
-            return super().register_range(lo, nbytes, **options)
+            return super().register_range(lo, nbytes, symmetric=symmetric, **options)
 
     def unregister(self, allocation: Allocation) -> None:
         with self.baton:

@@ -178,11 +178,6 @@ class CpuWorld(RankContext):
     def poll(self, what: str) -> None:
         self.engine.poll(self, what)
 
-    def submit(self, work: Any, *, stream: int | None = None, keep: Any = None) -> Any:
-        submitted = super().submit(work, stream=stream, keep=keep)
-        self.engine.ring()
-        return submitted
-
     def synchronize(self, stream: int | None = None, why: str | Callable[[], str] = "synchronize()") -> None:
         """Wait until the work on ``stream`` (default: on every stream) has finished. Raises what went wrong in it."""
         super().synchronize(stream, why)
@@ -221,7 +216,8 @@ class CpuWorld(RankContext):
         self.engine.say_ended()
         self.machine.close()
         self.heap.close()
-        dist.destroy_process_group(self._control)
+        if dist.is_initialized():  # the program may have ended it before
+            dist.destroy_process_group(self._control)
         return None if told else failure
 
 
