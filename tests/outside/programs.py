@@ -32,7 +32,7 @@ PROGRAMS = (
     Program(f"{_TESTS}/nvidia/test_all_gather.py"),
     Program(f"{_TESTS}/common/test_simt.py", (1,)),
     Program(f"{_TESTS}/common/test_simt_vec_add.py", (1,), note="58,720,256 elements, each by a thread of its own"),
-    Program(f"{_TESTS}/common/test_language_extra.py", (1,)),
+    Program(f"{_TESTS}/common/test_language_extra.py", (1,), note="took over 240 s in another run, on a busy machine"),
     *(
         Program(f"{_TESTS}/nvidia/test_distributed_wait.py", (1,), arguments=("--case", case))
         for case in ("correctness", "correctness_tma", "correctness_tma_multi_barrier", "block_ptr_wait")
@@ -48,7 +48,13 @@ PROGRAMS = (
     Program("tutorials/04-deepseek-infer-all2all.py"),
     Program("tutorials/05-intra-node-reduce-scatter.py"),
     Program("tutorials/06-inter-node-reduce-scatter.py"),
-    Program("tutorials/06-inter-node-reduce-scatter.py", (4,), 2),
+    Program(
+        "tutorials/06-inter-node-reduce-scatter.py",
+        (4,),
+        2,
+        fault="IndexError",
+        note="takes entry `rank` of a list of the node's tensors, so it can't run on a second node",
+    ),
     Program(f"{_TESTS}/nvidia/test_nvshmem_api.py", (2,)),
     Program(f"{_TESTS}/nvidia/test_fast_allgather.py", (2,), note="needs a layer that is not there yet"),
     Program(f"{_TESTS}/nvidia/test_allreduce.py", (2,), arguments=("--method", "one_shot"), note="needs an operator that is not there yet"),
