@@ -8,19 +8,18 @@ from __future__ import annotations
 import inspect
 import os
 
+from tests.language.extra import test_libshmem_device
 from tests.ops import test_ag_gemm, test_all_gather, test_stress
 from tests.runtime import test_recorded_streams, test_streams
 from tests.sim import test_primitives
 
-MODULES = (test_primitives, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_stress)
-LEFT_OUT = ("test_ranks_with_different_shapes_are_named",)
-"""It needs a fresh world: workspaces of earlier calls are large enough for all shapes."""
+MODULES = (test_primitives, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_stress)
 
 for _module in MODULES:
     for _name, _test in vars(_module).items():
-        if _name.startswith("test_") and _name not in LEFT_OUT and "world" in inspect.signature(_test).parameters:
+        if _name.startswith("test_") and "world" in inspect.signature(_test).parameters:
             assert _name not in globals(), f"two shared tests have the name {_name}"
             globals()[_name] = _test
-del test_primitives, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_stress
+del test_primitives, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_stress
 
 TAKES_ALL = os.environ.get("TRITON_DIST_TEST_ALL", "") not in ("", "0")
