@@ -50,7 +50,7 @@ def take_the_gpu_away() -> None:
     torch.cuda.device_count = lambda: 1
     torch.cuda.set_device = torch.cuda.synchronize = lambda device: None
     torch.cuda.init = lambda: None
-    torch.cuda.Stream = lambda device: None
+    torch.cuda.Stream = lambda device: SimpleNamespace(record_event=lambda: None)
     zeros = torch.zeros
     torch.zeros = lambda *arguments, device=None, **options: zeros(*arguments, **options)
     module.CudaHeap = HostHeap

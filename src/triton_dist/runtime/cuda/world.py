@@ -33,6 +33,9 @@ from .streams import CudaStreams
 from .team_gather import gather_among
 from .watchdog import Watchdog
 
+_STREAMS_OF_TORCH = 32
+"""Streams of one priority that torch has; it gives them out in turn."""
+
 
 class CudaWorld:
     """The world as this process sees it; made by all ranks together, on one host.
@@ -56,8 +59,9 @@ class CudaWorld:
         torch.cuda.set_device(self.device)
         torch.cuda.init()
         torch.zeros(1, device=self.device)
-        # torch makes all its streams with the first one, and that waits for the device: not while a stream waits for a word.
-        torch.cuda.Stream(self.device)
+        # A stream that is made, or used for the first time, while the default stream waits for a word may wait for it, too.
+        for _ in range(_STREAMS_OF_TORCH):
+            torch.cuda.Stream(self.device).record_event()
         if not dist.is_initialized():
             check_launcher()
             # No device_id: NCCL starts when it is first used, so that ranks that only use this package may share a GPU.
