@@ -105,7 +105,7 @@ def _missing(later: Access, earlier: Access, allocation: Allocation, first: int,
     if one is other:
         return (
             f"nothing orders these threads of one block: {what} is used by another thread than the one before it; "
-            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two"
+            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two, or __syncwarp() if both are of one warp"
         )
     if later.order is not None and earlier.order is not None:
         why = too_narrow(earlier.order.scope, other.rank, later.order.scope, one.rank)
