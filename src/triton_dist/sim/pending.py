@@ -18,7 +18,7 @@ from .ops.memory import put_integer
 from .work import REAL_BYTES
 
 if TYPE_CHECKING:
-    from .check.actors import PendingActor
+    from .check.copies import PendingActor
     from .launch import KernelLaunch
     from .machine import Machine
     from .program import Program

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .accesses import AccessChecker
-from .actors import BLOCK, EACH, PendingActor, ProgramActor, Threads
+from .actors import BLOCK, EACH, WARP, ProgramActor, Threads
 from .clocks import Clock, join_entries
+from .copies import PendingActor
 from .history import READ, WRITE
 from .options import RaceCheck
 from .order import STREAM_WRITE, SYS
@@ -116,7 +117,7 @@ class PutChecker(AccessChecker):
         if threads is None:
             actor.block_barrier()
         elif len(threads) > 1:
-            actor.warp_barrier({thread // 32 for thread in threads})
+            actor.warp_barrier({thread // WARP for thread in threads})
         if completes:
             self.quiet(program, threads)
         release = actor.release_of(threads)

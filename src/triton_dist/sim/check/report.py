@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .actors import Ignored, PendingActor, ProgramActor, too_narrow
+from .actors import Ignored, ProgramActor, too_narrow
+from .copies import PendingActor
 from .history import READ, Access
 
 if TYPE_CHECKING:
