@@ -83,7 +83,7 @@ def _multicast(emitter: FunctionEmitter, operation: Operation, parameters: dict[
 
 
 def _order(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:
-    emitter.line(f"shmem.{name.removeprefix('shmem_')}(C)")
+    emitter.line(f"shmem.{name.removeprefix('shmem_')}(C, {emitter.mask})")
     emitter.line("yield")
     emitter.alias(operation.results[0], "0")
 

@@ -30,7 +30,7 @@ def _ballot(emitter: FunctionEmitter, operation: Operation, parameters: dict[str
 
 
 def _sync_warp(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
-    emitter.line(f"warps.check_lanes(C, {emitter.arrays(operation)[0]}, {emitter.mask}, '__syncwarp')")
+    emitter.line(f"warps.sync_warp(C, {emitter.arrays(operation)[0]}, {emitter.mask})")
     emitter.alias(operation.results[0], "0")
 
 

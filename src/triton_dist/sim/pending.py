@@ -18,6 +18,7 @@ from .ops.memory import put_integer
 from .work import REAL_BYTES
 
 if TYPE_CHECKING:
+    from .check.copies import PendingActor
     from .launch import KernelLaunch
     from .machine import Machine
     from .program import Program
@@ -44,7 +45,7 @@ class PendingCopy:
     """One copy under way. data: what a blocking put copies, which its source may no longer hold; None to read the source on landing.
 
     Addresses are those of the memory that is read and written, on whatever rank. signal: follows the data. location: number of the
-    source line in the program's kernel.
+    source line in the program's kernel. race: its actor where data races are looked for and a signal follows.
     """
 
     program: Program
@@ -55,6 +56,7 @@ class PendingCopy:
     is_get: bool = False
     data: bytes | None = None
     signal: SignalUpdate | None = None
+    race: PendingActor | None = None
     prompt: bool = False
     time: float = 0.0
 
@@ -139,4 +141,7 @@ class PendingCopies:
                 memory.writes[copy.target] = (copy.program, value, copy.time, copy.location)
             memory.changed(copy.target, copy.target + copy.nbytes)
         if copy.signal is not None:
+            if copy.race is not None:
+                signal = copy.signal
+                self._machine.races.put_signals(copy.race, signal.address, signal.itemsize, signal.op == "add")  # type: ignore[union-attr]
             update_signal(copy.program, copy.signal, copy.location, copy.time)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ..runtime.context_layout import MAX_TEAMS
 
 if TYPE_CHECKING:
+    from .check.clocks import Clock
     from .memory import Allocation, Memory
     from .program import Program
 
@@ -23,13 +24,15 @@ class Meeting:
     """The device barriers of one team on one rank.
 
     arrived: for each place in the team, at which barrier its rank has come; reports know it as ``allocation``.
-    epoch: this rank's barriers so far. inside: who is in one now.
+    epoch: this rank's barriers so far. inside: who is in one now. known: for the last of them, what this rank had done when it came, where
+    data races are looked for.
     """
 
     arrived: np.ndarray
     allocation: Allocation | None = None
     epoch: int = 0
     inside: Program | None = None
+    known: dict[int, Clock] = field(default_factory=dict)
 
     def address(self, place: int) -> int:
         """Address of the word that the rank at ``place`` writes."""

@@ -9,8 +9,9 @@ program's actor, or None. Whoever adds an access or something that orders calls,
 - ``ops.memory.check_scalar``, ``_box`` or ``_addresses``, or ``descriptor.box``, which report by themselves; ``races.access`` for bytes
   that are accessed in another way; ``races.tile(..., lanes=...)`` for threads with an address each;
 - ``races.word`` (or ``update``, ``notified``, ``waited``) for atomic accesses, with an ``order.Order``: what they order follows from it;
-- ``program.race.block_barrier()``, ``.warp_barrier()``, ``.fence(scope, thread)`` where threads of a block meet or fence;
-- ``races.put_begins``, ``put_range``, ``put_signals``, ``put_done`` for a copy that a program starts and waits for later;
+- ``program.race.block_barrier()``, ``.warp_barrier(warps)``, ``.fence(scope, thread)`` where threads of a block meet or fence;
+- ``races.put_begins``, ``put_signals``, ``get_begins`` for a copy that a program starts, ``quiet`` and ``fence`` where it waits for such
+  copies or orders them, ``arrives`` and ``meets`` around a barrier of several ranks' programs (``puts``);
 - ``races.stream_accesses`` for work of a stream, and ``actor.publish()`` / ``actor.learn(clock)`` for anything else that orders.
 """
 

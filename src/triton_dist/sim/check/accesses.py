@@ -132,8 +132,7 @@ class AccessChecker:
         number = None if fresh else actor.records.get(key)
         if number is None:
             is_program = type(actor) is ProgramActor
-            warp_time = actor.warp_time if is_program else 0
-            access = Access(actor, actor.time, thread, actor.thread_time, location, kind, order, warp_time)
+            access = Access(actor, actor.time, thread, actor.thread_time, location, kind, order, actor.warp_time)
             number = self._histories.new(access)
             if not fresh:
                 actor.records[key] = number
@@ -172,7 +171,7 @@ class AccessChecker:
             lo, hi, shared = _extent(shadow, cells, place, number)
             if (access.lanes is None and earlier.lanes is None) or not _threads_are_ordered(access, earlier, shared):
                 self._report(access, earlier, shadow.allocation, lo, hi)
-        if all_before and not (type(actor) is ProgramActor and actor.thread_seen):
+        if all_before and not (type(actor) is ProgramActor and actor.threads_differ):
             actor.known.add(number)
 
     def _comes_before(self, actor: Any, earlier: Access, thread: int) -> bool:
@@ -185,9 +184,8 @@ class AccessChecker:
             mine, other = access.thread_at(address), earlier.thread_at(address)
             if mine == other or mine < 0 or other < 0:
                 continue
-            if mine // 32 == other // 32 and access.warp_time != earlier.warp_time:
-                continue
-            if access.actor.thread_seen and access.actor.covers(earlier, mine):
+            actor = access.actor
+            if actor.threads_differ and actor.comes_before(earlier, actor.clock_of(mine), other):
                 continue
             return True
         return False
@@ -242,7 +240,7 @@ class AccessChecker:
             actor.dirty = True
         if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
             self._acquire(actor, word, order, learner, word.releases.values() if awaited is None else word.releases_seen(actor, *awaited))
-        touch = (actor.time, thread, actor.thread_time, location, order)
+        touch = (actor.time, thread, actor.thread_time, location, order, actor.warp_time)
         last, read = shadow.writes.item(cell), shadow.reads.item(cell) if writes else 0
         if (last and last not in actor.known) or (read and read not in actor.known) or shadow.atomics is not None:
             mine = self._histories.new(_as_access(actor, touch, ATOMIC if writes else READ))
@@ -414,15 +412,15 @@ def _threads_are_ordered(access: Access, earlier: Access, shared: list[int]) -> 
     """Whether the threads that met at each address are ordered by what they released and acquired by themselves."""
     actor = access.actor
     for address in shared:
-        clock = actor.thread_seen.get(access.thread_at(address), actor.seen) if type(actor) is ProgramActor else actor.seen
+        clock = actor.clock_of(access.thread_at(address)) if type(actor) is ProgramActor else actor.seen
         if not earlier.actor.comes_before(earlier, clock, earlier.thread_at(address)):
             return False
     return True
 
 
 def _as_access(actor: Any, touch: Touch, kind: str) -> Access:
-    time, thread, thread_time, location, order = touch
-    return Access(actor, time, thread, thread_time, location, kind, order)
+    time, thread, thread_time, location, order, warp_time = touch
+    return Access(actor, time, thread, thread_time, location, kind, order, warp_time)
 
 
 def _as_atomic(actor: Any, touch: Touch) -> Access:

@@ -11,6 +11,7 @@ what that thread did itself: that is counted by a second time, ``thread_time``, 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +22,18 @@ from .order import SCOPE_NAMES, SYS, reaches
 if TYPE_CHECKING:
     from ..program import Program
     from .checker import RaceChecker
+    from .copies import PendingActor
 
 BLOCK = -1
 """In place of a thread's index: the threads of the block together, each element by an unknown one."""
 
 EACH = -2
 """In place of a thread's index: every thread of the block does the same by itself."""
+
+WARP = 32
+
+Threads = tuple[int, ...] | None
+"""Threads of a block that make one call: one, a warp, or None for the whole block."""
 
 ELEMENT = -3
 """In place of a thread's index: for each element of a tile of atomics the one thread that does it."""
@@ -63,7 +70,7 @@ class Actor:
         "_ends", "_latest", "at",
     )  # fmt: skip
 
-    thread_time = 0
+    thread_time = warp_time = 0
     """Only programs have threads."""
 
     def __init__(self, rank: int, slot: int, label: str) -> None:
@@ -179,51 +186,7 @@ class Launch:
         self.learnt = base
 
 
-class PendingActor(Actor):
-    """A copy that a program has begun and does not wait for (a non-blocking put). It comes after what the program's block has done.
-
-    location: number of the source line that began it. ended: the launch of the program that has waited for it.
-    """
-
-    __slots__ = ("location", "issuer", "ended")
-
-    def __init__(self, issuer: ProgramActor, label: str) -> None:
-        slots = issuer.checker.slots
-        slot, time = issuer.put_slots.pop() if issuer.put_slots else slots.take_for_put(issuer.launch.stream)
-        super().__init__(issuer.rank, slot, label)
-        begun = issuer.release(SYS, issuer.at)
-        self.seen = join_entries(begun.clock, begun.entries)
-        self.time = time
-        self.issuer = issuer
-        self.at = self.location = issuer.at
-        self.ended: Launch | None = None
-
-    def publish(self) -> Clock:
-        self.seen = clock = join_entries(self.seen, ((self.slot, self.time),))
-        self.time += 1
-        self.records.clear()
-        return clock
-
-    def complete(self, waiter: ProgramActor) -> None:
-        """A program has waited for it: it does nothing any more."""
-        waiter.seen = join(waiter.seen, self.publish())
-        waiter.put_slots.append((self.slot, self.time))
-        self.ended = waiter.launch
-
-    def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
-        if clock.fine_at(self.slot) >= access.time:
-            return True
-        end = None if self.ended is None else self.ended.end
-        return end is not None and clock.coarse_at(end[0]) >= end[1]
-
-    def describe(self, location: Any = "") -> str:
-        return f"{self.issuer.describe()}, its {self.label}"
-
-    def line(self, location: Any) -> str:
-        return self.issuer.line(location)
-
-
-_NO_THREADS: dict[int, int] = {}
+_NO_THREADS: dict[Any, int] = {}
 
 
 class Fence:
@@ -243,12 +206,13 @@ class ProgramActor:
     """One program. time: number of the present interval between block barriers. thread_time: counts releases and fences of single threads.
 
     dirty: whether anything was done since the last barrier that a barrier would order.
-    thread_seen: what single threads have acquired since the last barrier, beyond ``seen``.
+    thread_seen: what single threads have acquired since the last barrier, beyond ``seen``. warp_seen: the same of warps.
+    warp_time: counts barriers of warps, under a slot for each warp. landed: copies that some of its threads know to have ended.
     """
 
     __slots__ = (
         "program", "rank", "launch", "checker", "slot", "time", "thread_time", "seen", "known", "records", "dirty", "thread_seen", "fences",
-        "observed", "ignored", "pid", "kernel", "threads", "warp_time", "thread_slots", "put_slots",
+        "observed", "ignored", "pid", "kernel", "threads", "warp_time", "thread_slots", "put_slots", "warp_seen", "landed",
     )  # fmt: skip
 
     def __init__(self, program: Program, launch: Launch, checker: RaceChecker) -> None:
@@ -262,8 +226,9 @@ class ProgramActor:
         self.slot = -1
         self.thread_slots = _NO_THREADS
         self.put_slots: list[tuple[int, int]] = []
-        self.time = self.thread_time = launch.time
-        self.warp_time = 0
+        self.time = self.thread_time = self.warp_time = launch.time
+        self.warp_seen: dict[int, Clock] = {}
+        self.landed: list[PendingActor] = []
         self.seen = launch.base
         self.known: set[int] = set()
         self.records: dict[Any, int] = {}
@@ -277,7 +242,7 @@ class ProgramActor:
         """It has returned: its launch knows what it knew."""
         self.block_barrier()
         launch = self.launch
-        launch.latest = max(launch.latest, self.time, self.thread_time)
+        launch.latest = max(launch.latest, self.time, self.thread_time, self.warp_time)
         if self.seen is not launch.base:
             launch.learnt = join(launch.learnt, self.seen)
         launch.put_slots += self.put_slots
@@ -293,23 +258,70 @@ class ProgramActor:
 
     def block_barrier(self) -> None:
         """All threads of the block meet: each is behind what the others did and learnt before."""
-        if self.thread_seen:
-            for clock in self.thread_seen.values():
+        if self.thread_seen or self.warp_seen:
+            for clock in (*self.warp_seen.values(), *self.thread_seen.values()):
                 self.seen = join(self.seen, clock)
             self.thread_seen.clear()
+            self.warp_seen.clear()
+        if self.landed:
+            self.put_slots += self.checker.puts_ended(self.rank, self.landed)
+            self.landed = []
         if self.dirty:
             self.dirty = False
             self.time += 1
             self.records.clear()
 
-    def warp_barrier(self) -> None:
-        """The threads of each warp meet; their own accesses do not race across it."""
-        if self.dirty:
-            self.warp_time += 1
-            self.records.clear()
+    def warp_barrier(self, warps: Iterable[int]) -> None:
+        """The threads of each of these warps meet: each is behind what the others of its warp did and learnt before."""
+        for warp in warps:
+            seen = self.clock_of(WARP * warp)
+            for thread in range(WARP * warp, WARP * (warp + 1)):
+                if thread in self.thread_seen:
+                    seen = join(seen, self.thread_seen.pop(thread))
+            self.warp_seen[warp] = join_entries(
+                join(self.warp_seen.get(warp, self.seen), seen), ((self._slot_of(("warp", warp)), self.warp_time),)
+            )
+        self.warp_time += 1
+        self.records.clear()
 
-    def _slot_of(self, thread: int) -> int:
-        """The fine slot of a thread, or of the block as a whole; made when it is first needed."""
+    def clock_of(self, thread: int) -> Clock:
+        """What a thread knows, or all threads of the block (BLOCK)."""
+        clock = self.thread_seen.get(thread)
+        if clock is not None:
+            return clock
+        return self.warp_seen.get(thread // WARP, self.seen) if self.warp_seen and thread >= 0 else self.seen
+
+    @property
+    def threads_differ(self) -> bool:
+        """Whether some thread knows what another one does not."""
+        return bool(self.thread_seen or self.warp_seen)
+
+    def release_of(self, threads: Threads) -> Release:
+        """What ``threads`` together have done and learnt, for a call that they make together."""
+        if threads is None:
+            return self.release(SYS, self.at)
+        if len(threads) == 1:
+            return self.release(SYS, self.at, threads[0])
+        warp = threads[0] // WARP
+        self.warp_barrier([warp])
+        clock = self.warp_seen[warp]
+        return Release(
+            clock, ((self._slot_of(BLOCK), self.time - self.dirty), (self._slot_of(("warp", warp)), self.warp_time - 1)), SYS, self, self.at
+        )
+
+    def learn_by(self, threads: Threads, clock: Clock) -> None:
+        """Let threads come after all that ``clock`` covers."""
+        if threads is None:
+            self.seen = join(self.seen, clock)
+            for known in (self.thread_seen, self.warp_seen):
+                for key in known:
+                    known[key] = join(known[key], clock)
+            return
+        for thread in threads:
+            self.thread_seen[thread] = join(self.clock_of(thread), clock)
+
+    def _slot_of(self, thread: Any) -> int:
+        """The fine slot of a thread, of a warp ("warp", index), or of the block as a whole; made when it is first needed."""
         slot = self.slot if thread == BLOCK else self.thread_slots.get(thread, -1)
         if slot < 0:
             slot = self.checker.slots.take(self.launch)
@@ -346,7 +358,7 @@ class ProgramActor:
             return release
         entries = self._entries(self.time - self.dirty, thread, self.thread_time)
         self._tick()
-        return Release(self.thread_seen.get(thread, self.seen), entries, scope, self, location)
+        return Release(self.clock_of(thread), entries, scope, self, location)
 
     def release_of_fence(self, scope: int, location: int, thread: int) -> Release | None:
         """What a relaxed store releases by a fence before it; None without one."""
@@ -367,9 +379,7 @@ class ProgramActor:
                 self.acquire(release, min(scope, read_scope), BLOCK if thread == EACH else thread)
             else:
                 self.observed.append((release, read_scope, reader))
-        clock = self.seen
-        if thread in self.thread_seen:
-            clock = join(clock, self.thread_seen[thread])
+        clock = self.clock_of(thread)
         self.fences = [fence for fence in self.fences if fence.thread != thread or fence.scope > scope]
         self.fences.append(Fence(clock, self.time - self.dirty, self.thread_time, scope, thread))
         self._tick()
@@ -383,8 +393,11 @@ class ProgramActor:
         if thread < 0:
             if not entries or self.seen.fine_at(entries[-1][0]) < entries[-1][1]:
                 self.seen = learn(self.seen, release.clock, entries)
+            for known in (self.thread_seen, self.warp_seen):
+                for key in known:
+                    known[key] = learn(known[key], release.clock, entries)
         else:
-            self.thread_seen[thread] = learn(self.thread_seen.get(thread, self.seen), release.clock, release.entries)
+            self.thread_seen[thread] = learn(self.clock_of(thread), release.clock, release.entries)
 
     def observe(self, release: Release, scope: int, thread: int) -> None:
         """A relaxed read has seen a word: a fence behind it would learn from it."""
@@ -400,7 +413,7 @@ class ProgramActor:
 
     def covers(self, access: Any, thread: int = BLOCK) -> bool:
         """Whether an access of another actor comes before what this one does now."""
-        clock = self.thread_seen.get(thread, self.seen) if self.thread_seen else self.seen
+        clock = self.clock_of(thread) if self.thread_seen or self.warp_seen else self.seen
         return access.actor.comes_before(access, clock)
 
     def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
@@ -413,7 +426,10 @@ class ProgramActor:
         thread = thread if thread >= 0 else access.thread
         if thread >= 0 or thread == ELEMENT:
             slot = self.thread_slots.get(thread, -1)
-            return slot >= 0 and clock.fine_at(slot) >= access.thread_time
+            if slot >= 0 and clock.fine_at(slot) >= access.thread_time:
+                return True
+            slot = self.thread_slots.get(("warp", thread // WARP), -1)
+            return slot >= 0 and clock.fine_at(slot) >= access.warp_time
         return False
 
     def describe(self, location: Any = "") -> str:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .accesses import AccessChecker
-from .actors import BLOCK, EACH, Actor, Launch, PendingActor, ProgramActor, Slots, thread_of
+from .actors import BLOCK, EACH, Actor, Launch, ProgramActor, Slots, thread_of
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
 from .options import RaceCheck
 from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
+from .puts import PutChecker
 from .shadow import Box, box_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SILENT = -2
 """``program.lane`` while somebody else reports the accesses of the threads."""
 
 
-class RaceChecker(AccessChecker):
+class RaceChecker(PutChecker):
     """What the simulator calls; there is none where nothing is checked.
 
     Of a program it asks ``race`` (its actor), ``at`` (number of the source line), ``order`` (of an atomic access, else None), ``active``
@@ -57,9 +57,10 @@ class RaceChecker(AccessChecker):
         self._actors.clear()
         self._launches.clear()
         self._programs.clear()
+        self.forget_puts()
 
     def living(self) -> list[Any]:
-        return [*self._actors.values(), *self._programs]
+        return [*self._actors.values(), *self._programs, *self.puts_under_way()]
 
     # Who acts
 
@@ -103,6 +104,9 @@ class RaceChecker(AccessChecker):
         """All programs of a launch have ended."""
         launch = self._launches.pop(work, None)
         if launch is not None:
+            left = [put for put in self._puts.get(work.rank, ()) if put.issuer.launch is launch]
+            if left:
+                launch.put_slots += self.puts_ended(work.rank, left)
             launch.stream.launch_ended(launch)
             launch.stream.seen = self.slots.pruned(launch.stream.seen)
 
@@ -267,50 +271,35 @@ class RaceChecker(AccessChecker):
         if word is not None and word.is_quiet() and not adds and scope != "gpu" and actor is not None and len(word.writers) < 64:
             actor.block_barrier()
             actor.dirty = True
-            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE)
+            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE, actor.warp_time)
             release = actor.release(SYS, program.at)
             word.releases = {(actor, SYS): release}
             word.log(release)
             return
         self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
 
-    def waited(self, program: Program, address: int, itemsize: int, order: Any, compare: str, expected: int) -> None:
-        """``wait`` has seen what it waits for in one word."""
+    def waited(
+        self, program: Program, address: int, itemsize: int, order: Any, compare: str, expected: int, threads: Sequence[int] = ()
+    ) -> None:
+        """``wait`` has seen what it waits for in one word. threads: who has waited, each for itself; none for the block together."""
+        for thread in threads:
+            self.word(
+                program.race, address, itemsize, STREAM_WAIT, program.at, reads=True, writes=False, thread=thread,
+                learner=BLOCK if thread == EACH else thread, awaited=(compare, expected),
+            )  # fmt: skip
+        if threads:
+            return
         word, actor = self._words.get(address), program.race
         if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
             # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
             for release in word.releases_seen(actor, compare, expected):
                 actor.acquire(release, SYS)
             actor.dirty = True
-            word.readers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, order)
+            word.readers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, order, actor.warp_time)
             return
         self.word(
             program.race, address, itemsize, order or STREAM_WAIT, program.at, reads=True, writes=False, awaited=(compare, expected)
         )  # fmt: skip
-
-    # Puts that are under way
-
-    def put_begins(self, program: Program, label: str) -> PendingActor:
-        """The program starts a copy that nobody waits for yet; its accesses are made by the actor that this gives."""
-        return PendingActor(_actor_of(program), label)
-
-    def put_range(self, put: PendingActor, kind: str, address: int, nbytes: int) -> None:
-        """A copy that is under way reads or writes ``nbytes`` bytes."""
-        if nbytes:
-            self.access(put, Box(address, nbytes, (), nbytes), kind, put.location, self.find(address))
-
-    def put_signals(self, put: PendingActor, address: int, itemsize: int, adds: bool) -> None:
-        """A copy that has landed sets the word that comes with it."""
-        self.word(put, address, itemsize, STREAM_WRITE, put.location, reads=adds, writes=True)
-
-    def put_done(self, program: Program, put: PendingActor) -> None:
-        """The program has waited (``quiet``) for a copy that it began."""
-        put.complete(_actor_of(program))
-
-
-def _actor_of(program: Program) -> ProgramActor:
-    assert program.race is not None, "data races are looked for"
-    return program.race
 
 
 def _addresses(address: int, counts: Any, strides: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .actors import Ignored, ProgramActor, too_narrow
+from .copies import PendingActor
 from .history import READ, Access
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def _side(access: Access) -> Side:
 def _short(actor: Any, location: Any = "") -> str:
     if type(actor) is ProgramActor:
         return f"program {actor.pid} of rank {actor.rank}"
+    if type(actor) is PendingActor:
+        return f"{actor.label} of rank {actor.rank}"
     return f"the {location}" if actor.rank < 0 and location else actor.label.replace(", ", "'s ", 1)
 
 
@@ -103,7 +106,7 @@ def _missing(later: Access, earlier: Access, allocation: Allocation, first: int,
     if one is other:
         return (
             f"nothing orders these threads of one block: {what} is used by another thread than the one before it; "
-            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two"
+            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two, or __syncwarp() if both are of one warp"
         )
     if later.order is not None and earlier.order is not None:
         why = too_narrow(earlier.order.scope, other.rank, later.order.scope, one.rank)
@@ -122,13 +125,15 @@ def _missing(later: Access, earlier: Access, allocation: Allocation, first: int,
         verb = "reads" if plain.kind is READ else "writes"
         names = (this, that) if plain is later else (that, this)
         text += f" ({names[0]} {verb} it by an ordinary access, {names[1]} atomically)"
-    near = _near_miss(later, earlier)
+    near = "" if type(one) is PendingActor and one.issuer is other else _near_miss(later, earlier)
     return f"{text}; {near or cure}"
 
 
 def _cure(first: Any, second: Any) -> str:
     """How to let ``second`` come after ``first``."""
     programs = type(first) is ProgramActor, type(second) is ProgramActor
+    if type(first) is PendingActor or type(second) is PendingActor:
+        return _cure_of_copy(first, second)
     if all(programs):
         if first.launch is second.launch:
             return "let one release a word (dl.notify) that the other one acquires (dl.wait), or use two launches: both are of the same one"
@@ -136,6 +141,20 @@ def _cure(first: Any, second: Any) -> str:
     if first.rank == second.rank:
         return "put the two into one stream, or let one stream wait for an event of the other (record_event, wait_event)"
     return "put a barrier of the ranks between the two, or a signal that one writes behind its access and the other waits for"
+
+
+def _cure_of_copy(first: Any, second: Any) -> str:
+    """The same, where one of them is a put or a get."""
+    if type(first) is PendingActor and type(second) is PendingActor and first.rank == second.rank:
+        return "put quiet() between the two calls: nothing orders puts and gets among each other"
+    if type(first) is PendingActor and first.rank == second.rank:
+        return f"call quiet() behind {first.label}, and let its caller meet the threads that come after it (__syncthreads)"
+    if type(first) is PendingActor:
+        return (
+            f"wait for a signal that comes with the data (putmem_signal), or that is sent behind {first.label} and a fence() or quiet(), "
+            "or put barrier_all() between the two (sync_all completes no puts)"
+        )
+    return f"let {second.label} come behind a block barrier, if it is of the same block, or behind a signal or barrier of the other one"
 
 
 def _near_miss(later: Access, earlier: Access) -> str:

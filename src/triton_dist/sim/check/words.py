@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .shadow import Shadow
 
 
-Touch = tuple[int, int, int, Any, Order]
-"""An atomic access of a word: time, thread, thread_time, location and order, as of an Access. There are too many for objects."""
+Touch = tuple[int, int, int, Any, Order, int]
+"""An atomic access of a word: time, thread, thread_time, location, order and warp_time, as of an Access. There are too many for objects."""
 
 
 _LOGGED = 16

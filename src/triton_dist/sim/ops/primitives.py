@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,8 +79,20 @@ def symm_at_each(context: Program, addresses, ranks, mask) -> np.ndarray:
     return moved
 
 
-def wait(context: Program, address: int, count: int, expected: int, compare: str, itemsize: int, location: int = -1) -> Steps:
-    """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0."""
+def wait(
+    context: Program,
+    address: int,
+    count: int,
+    expected: int,
+    compare: str,
+    itemsize: int,
+    location: int = -1,
+    threads: Sequence[int] | None = (),
+) -> Steps:
+    """Wait until ``count`` words from ``address`` on fulfil the condition; gives the token 0.
+
+    threads: for the race check, who waits for itself; none for the block together, None for a word that tells it nothing.
+    """
     view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
     memory, rates, order = context.memory, context.rates, context.order
     if context.memory_ns:
@@ -103,8 +115,10 @@ def wait(context: Program, address: int, count: int, expected: int, compare: str
             write = memory.writes.get(word)
             if write is not None and write[2] > context.clock:
                 context.clock = write[2]
-        if context.race is not None:
-            context.race.checker.waited(context, word, itemsize, order, compare, expected)
+        if context.race is not None and threads is not None:
+            if threads:
+                context.at = location  # other threads of the block may have moved on meanwhile
+            context.race.checker.waited(context, word, itemsize, order, compare, expected, threads)
     return 0
 
 

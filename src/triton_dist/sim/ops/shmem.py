@@ -11,48 +11,56 @@ import numpy as np
 
 from ...errors import LanesMissingWarning, SimulationError, UnreachablePeerError
 from ...runtime.address_map import STRIDE, rank_of
-from ..memory import WORDS, element_index
+from ..check.actors import EACH
+from ..memory import WORDS, element_index, scalar_view
 from ..pending import PendingCopy, SignalUpdate, update_signal
 from ..requests import Steps
 from . import primitives
 
 if TYPE_CHECKING:
+    from ..check.actors import Threads
     from ..program import Program
 
 WARP = 32
 
 
-def _calls(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> list[tuple[tuple[int, ...], int]]:
-    """The different calls that a block's threads make here: the operands, and how often they are made.
+def _calls(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> list[tuple[tuple[int, ...], int, int]]:
+    """The different calls that a block's threads make here: the operands, how often they are made, and the first thread that does.
 
     level: who makes one call together. Raises SimulationError where a block or a warp does not make one call.
     """
     if mask is None and not any(isinstance(operand, np.ndarray) for operand in operands):
         times = {"thread": context.threads, "warp": context.threads // WARP, "block": 1}[level]
-        return [(tuple(int(operand) for operand in operands), times)]
+        return [(tuple(int(operand) for operand in operands), times, 0)]
     active = primitives.active_threads(context, mask)
     spread = np.stack([np.broadcast_to(np.asarray(operand, np.int64), (context.threads,)) for operand in operands], axis=1)
     if level == "thread":
-        rows = spread[active].tolist()
+        rows, threads = spread[active].tolist(), np.flatnonzero(active).tolist()
     elif level == "block":
         if not active.all():
             raise SimulationError(
                 f"{what} is a call of the whole block, but {int(active.sum())} of {context.threads} threads come here; move it out of the "
                 "condition, or use the form for a warp or a thread"
             )
-        rows = [_one_call(what, "block", spread)]
+        rows, threads = [_one_call(what, "block", spread)], [0]
     else:
-        rows = []
+        rows, threads = [], []
         for first in range(0, context.threads, WARP):
             here = active[first : first + WARP]
             if here.any():
                 rows.append(_one_call(what, "warp", spread[first : first + WARP][here]))
+                threads.append(first)
                 if not here.all():
                     _warn_of_missing_lanes(context, what, int(here.sum()), location)
-    counted: dict[tuple[int, ...], int] = {}
-    for row in rows:
-        counted[tuple(row)] = counted.get(tuple(row), 0) + 1
-    return list(counted.items())
+    counted: dict[tuple[int, ...], list[int]] = {}
+    for row, thread in zip(rows, threads, strict=True):
+        counted.setdefault(tuple(row), []).append(thread)
+    return [(row, len(callers), callers[0]) for row, callers in counted.items()]
+
+
+def _together(level: str, first: int) -> Threads:
+    """The threads that make a call together, for the race check."""
+    return None if level == "block" else tuple(range(first, first + WARP)) if level == "warp" else (first,)
 
 
 def _one_call(what: str, group: str, rows: np.ndarray) -> list[int]:
@@ -103,15 +111,19 @@ def _copy(context: Program, what: str, target: int, source: int, nbytes: int, is
 
 def put(context: Program, what: str, level: str, nbi: int, mask, dest, source, nbytes, pe, location: int) -> None:
     """A put lands later; one that is made several times at once lands once."""
-    for (to, start, size, rank), _ in _calls(context, what, level, mask, (dest, source, nbytes, pe), location):
-        target = _on_rank(context, to, rank, what)
-        context.machine.pending.add(_copy(context, what, target, start, size, False, not nbi, location))
+    for (to, start, size, rank), _, first in _calls(context, what, level, mask, (dest, source, nbytes, pe), location):
+        copy = _copy(context, what, _on_rank(context, to, rank, what), start, size, False, not nbi, location)
+        if context.race is not None:
+            context.race.checker.put_begins(context, what, _together(level, first), copy.target, start, size, not nbi)
+        context.machine.pending.add(copy)
 
 
 def get(context: Program, what: str, level: str, nbi: int, mask, dest, source, nbytes, pe, location: int) -> None:
     """A get reads when it lands: at once, or with nbi later."""
-    for (to, start, size, rank), _ in _calls(context, what, level, mask, (dest, source, nbytes, pe), location):
+    for (to, start, size, rank), _, first in _calls(context, what, level, mask, (dest, source, nbytes, pe), location):
         copy = _copy(context, what, to, _on_rank(context, start, rank, what), size, True, not nbi, location)
+        if context.race is not None:
+            context.race.checker.get_begins(context, what, _together(level, first), to, copy.source, size, not nbi)
         if nbi:
             context.machine.pending.add(copy)
         else:
@@ -123,19 +135,21 @@ def put_signal(
     dest, source, nbytes, sig_addr, signal, pe, location: int,
 ) -> None:  # fmt: skip
     """Data and signal land together, later. size: bytes of the signal word."""
-    for (to, start, count, word, value, rank), times in _calls(
+    for (to, start, count, word, value, rank), times, first in _calls(
         context, what, level, mask, (dest, source, nbytes, sig_addr, signal, pe), location
     ):
         address = _on_rank(context, word, rank, f"{what} (sig_addr)")
         context.memory.check_word(address, size, f"{what} (sig_addr)")
         copy = _copy(context, what, _on_rank(context, to, rank, what), start, count, False, not nbi, location)
         copy.signal = SignalUpdate(address, value * times if op == "add" else value, op, size)
+        if context.race is not None:
+            copy.race = context.race.checker.put_begins(context, what, _together(level, first), copy.target, start, count, not nbi)
         context.machine.pending.add(copy)
 
 
 def signal(context: Program, op: str, size: int, mask, sig_addr, signal, pe, location: int) -> None:
     """A signal lands at once: no put before it does, unless a fence has made it."""
-    for (word, value, rank), times in _calls(context, "signal_op", "thread", mask, (sig_addr, signal, pe), location):
+    for (word, value, rank), times, first in _calls(context, "signal_op", "thread", mask, (sig_addr, signal, pe), location):
         address = _on_rank(context, word, rank, "signal_op")
         context.memory.check_word(address, size, "signal_op")
         if context.memory_ns:
@@ -145,16 +159,31 @@ def signal(context: Program, op: str, size: int, mask, sig_addr, signal, pe, loc
         else:
             seen = context.clock + context.rates.signal_ns
             context.clock += context.rates.notify_ns
+        if context.race is not None:
+            context.race.checker.signals(context, first if times == 1 else EACH, address, size, op == "add")
         update_signal(context, SignalUpdate(address, value * times if op == "add" else value, op, size), location, seen)
 
 
 def signal_wait(context: Program, mask, address, expected, compare: str, dtype: np.dtype, location: int) -> Steps:
     """``signal_wait_until``; gives what the word holds then."""
-    if isinstance(address, np.ndarray) or isinstance(expected, np.ndarray):
-        yield from primitives.wait_each(context, address, 1, expected, compare, dtype, mask, location)
-        return primitives.load_each(context, address, True, dtype, mask)
-    yield from primitives.wait(context, address, 1, expected, compare, dtype.itemsize, location)
-    return WORDS[dtype.itemsize][element_index(address, dtype.itemsize)]
+    if not isinstance(address, np.ndarray) and not isinstance(expected, np.ndarray):
+        callers = [EACH] if mask is None else _lanes(context, mask)
+        yield from primitives.wait(context, address, 1, expected, compare, dtype.itemsize, location, callers)
+        return WORDS[dtype.itemsize][element_index(address, dtype.itemsize)]
+    lanes = _lanes(context, mask)
+    places, values = primitives.spread(context, address, np.dtype(np.int64)), primitives.spread(context, expected, dtype)
+    waits: dict[tuple[int, int], list[int]] = {}
+    for lane in lanes:
+        waits.setdefault((int(places[lane]), values[lane].item()), []).append(lane)
+    for (place, value), callers in waits.items():
+        yield from primitives.wait(context, place, 1, value, compare, dtype.itemsize, location, callers)
+    result = np.zeros(context.threads, dtype)
+    result[lanes] = scalar_view(dtype)[element_index(places[lanes], dtype.itemsize)]
+    return result
+
+
+def _lanes(context: Program, mask) -> list[int]:
+    return np.flatnonzero(primitives.active_threads(context, mask)).tolist()
 
 
 def store_scalar(context: Program, dtype: np.dtype, mask, dest, value, pe, location: int) -> None:
@@ -163,11 +192,13 @@ def store_scalar(context: Program, dtype: np.dtype, mask, dest, value, pe, locat
     active = primitives.active_threads(context, mask)
     data = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), (context.threads,)))
     bits = data.view(f"i{size}").astype(np.int64)
-    for (to, pattern, rank), _ in _calls(context, "p", "thread", active, (dest, bits, pe), location):
+    for (to, pattern, rank), _, first in _calls(context, "p", "thread", active, (dest, bits, pe), location):
         target = _on_rank(context, to, rank, "p")
         context.memory.check_word(target, size, "p")
         context.charge((size,), 1, context.memory.find(target))
         copy = PendingCopy(context, location, target, 0, size, data=int(pattern).to_bytes(8, "little", signed=True)[:size])
+        if context.race is not None:
+            context.race.checker.put_begins(context, "p", (first,), target, None, size, True)
         context.machine.pending.add(copy)
 
 
@@ -232,32 +263,36 @@ def _each(context: Program, mask, function: Callable[..., int], *operands):
     return result
 
 
-def quiet(context: Program) -> None:
+def quiet(context: Program, mask) -> None:
     """Everything that this rank has issued lands."""
     context.machine.pending.complete(context.rank)
+    if context.race is not None:
+        context.race.checker.quiet(context, None if mask is None else tuple(_lanes(context, mask)))
 
 
-def fence(context: Program) -> None:
+def fence(context: Program, mask) -> None:
     """The puts that this rank has issued land, before anything that it does later."""
     context.machine.pending.deliver(context.rank)
+    if context.race is not None:
+        context.race.checker.fence(context, None if mask is None else tuple(_lanes(context, mask)))
 
 
 def barrier(context: Program, what: str, level: str, completes: int, mask, team, location: int) -> Steps:
     """Waits until every rank of the team has come as often as this one. Raises SimulationError if several callers of a rank come."""
-    ((number,),) = _one_caller(context, what, level, mask, (team,), location)
-    yield from _meet(context, what, number, completes, location)
+    (number,), threads = _one_caller(context, what, level, mask, (team,), location)
+    yield from _meet(context, what, number, completes, location, threads)
 
 
-def _one_caller(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> tuple[tuple[int, ...]]:
+def _one_caller(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> tuple[tuple[int, ...], Threads]:
     calls = _calls(context, what, level, mask, operands, location)
-    times = sum(count for _, count in calls)
+    times = sum(count for _, count, _ in calls)
     if times != 1:
         block = what.removesuffix("_warp") + "_block"
         raise SimulationError(
             f"{what} is called by {times} {level}s of the block, but one {level} of each rank has to call it; put it under a condition "
             f"such as tid(0) == 0, or call {block} by the whole block"
         )
-    return (calls[0][0],)
+    return calls[0][0], _together(level, calls[0][2])
 
 
 def _members(context: Program, what: str, number: int) -> tuple[int, ...]:
@@ -271,7 +306,7 @@ def _members(context: Program, what: str, number: int) -> tuple[int, ...]:
     return members
 
 
-def _meet(context: Program, what: str, number: int, completes: int, location: int) -> Steps:
+def _meet(context: Program, what: str, number: int, completes: int, location: int, threads: Threads) -> Steps:
     teams, pending = context.machine.teams, context.machine.pending
     members = _members(context, what, number)
     meeting = teams.meeting(context.rank, number)
@@ -285,6 +320,9 @@ def _meet(context: Program, what: str, number: int, completes: int, location: in
     context.settle()
     meeting.epoch += 1
     epoch, place = meeting.epoch, members.index(context.rank)
+    if context.race is not None:
+        meeting.known.pop(epoch - 2, None)  # a rank that comes again has met all others once
+        meeting.known[epoch] = context.race.checker.arrives(context, threads, bool(completes))
     seen = context.clock + context.rates.signal_ns
     for peer in members:
         word = SignalUpdate(teams.meeting(peer, number).address(place), epoch, "set", 4)
@@ -292,29 +330,37 @@ def _meet(context: Program, what: str, number: int, completes: int, location: in
     if len(members) > 1:
         context.clock += context.rates.notify_ns
     yield
-    yield from primitives.wait(context, meeting.address(0), len(members), epoch, "ge", 4, location)
+    yield from primitives.wait(context, meeting.address(0), len(members), epoch, "ge", 4, location, None)
+    if context.race is not None:
+        context.at = location
+        context.race.checker.meets(context, threads, [teams.meeting(peer, number).known[epoch] for peer in members])
     meeting.inside = None
+
+
+def _put_to_member(context: Program, what: str, target: int, source: int, nbytes: int, threads: Threads, location: int) -> None:
+    copy = _copy(context, what, target, source, nbytes, False, True, location)
+    if context.race is not None:
+        context.race.checker.put_begins(context, what, threads, target, source, nbytes, True)
+    context.machine.pending.add(copy)
 
 
 def broadcast(context: Program, what: str, level: str, mask, team, dest, source, nbytes, pe_root, location: int) -> Steps:
     """The root puts to every rank of the team; all meet behind it."""
-    ((number, to, start, size, root),) = _one_caller(context, what, level, mask, (team, dest, source, nbytes, pe_root), location)
+    (number, to, start, size, root), threads = _one_caller(context, what, level, mask, (team, dest, source, nbytes, pe_root), location)
     members = _members(context, what, number)
     if not 0 <= root < len(members):
         raise SimulationError(f"{what}: pe_root is {root}; it has to be a place in team {number} of {len(members)} ranks")
     if members[root] == context.rank:
         for peer in members:
-            target = _on_rank(context, to, peer, what)
-            context.machine.pending.add(_copy(context, what, target, start, size, False, True, location))
-    yield from _meet(context, what, number, 1, location)
+            _put_to_member(context, what, _on_rank(context, to, peer, what), start, size, threads, location)
+    yield from _meet(context, what, number, 1, location, threads)
 
 
 def fcollect(context: Program, what: str, level: str, mask, team, dest, source, nbytes, location: int) -> Steps:
     """Each rank puts its part to every rank of the team; all meet behind it."""
-    ((number, to, start, size),) = _one_caller(context, what, level, mask, (team, dest, source, nbytes), location)
+    (number, to, start, size), threads = _one_caller(context, what, level, mask, (team, dest, source, nbytes), location)
     members = _members(context, what, number)
     place = members.index(context.rank)
     for peer in members:
-        target = _on_rank(context, to, peer, what) + place * size
-        context.machine.pending.add(_copy(context, what, target, start, size, False, True, location))
-    yield from _meet(context, what, number, 1, location)
+        _put_to_member(context, what, _on_rank(context, to, peer, what) + place * size, start, size, threads, location)
+    yield from _meet(context, what, number, 1, location, threads)

@@ -56,6 +56,13 @@ def check_lanes(context: Program, lanes, mask, what: str) -> np.ndarray:
     return named & active
 
 
+def sync_warp(context: Program, lanes, mask) -> None:
+    """``__syncwarp``: the threads of each warp's mask meet. Shuffles and votes meet, too, but order no memory."""
+    together = check_lanes(context, lanes, mask, "__syncwarp")
+    if context.race is not None:
+        context.race.warp_barrier(np.unique(np.flatnonzero(together) // WARP).tolist())
+
+
 def shuffle(context: Program, mode: str, lanes, values, operand, dtype: np.dtype, mask) -> np.ndarray:
     """``shfl``: each thread gets the value of another thread of its warp; up and down keep the own value past the warp's ends."""
     active = check_lanes(context, lanes, mask, "shfl")

@@ -1,0 +1,23 @@
+"""The source of a non-blocking put is overwritten: only after quiet."""
+
+import torch
+import triton.language as tl
+
+import triton_dist
+from triton_dist.language.extra import libshmem_device as shmem
+
+RACING = ("putmem_nbi_block", "tl.store(data")
+
+
+@triton_dist.jit
+def kernel(data, flag, out, COUNT: tl.constexpr):
+    place, after = tl.arange(0, COUNT), (shmem.my_pe() + 1) % shmem.n_pes()
+    shmem.putmem_nbi_block(data + COUNT, data, COUNT * 4, after)
+    shmem.quiet()  # wrong: shmem.fence()
+    tl.store(data + place, place)
+
+
+def run():
+    data, flag = triton_dist.symm_zeros((128,), torch.int32), triton_dist.symm_zeros((2,), torch.int64)
+    out = torch.zeros(64, dtype=torch.int32, device=triton_dist.device())
+    kernel[(1,)](data, flag, out, COUNT=64)

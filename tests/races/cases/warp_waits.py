@@ -1,0 +1,28 @@
+"""One thread of a warp waits for the signal, and the others follow it behind __syncwarp."""
+
+import torch
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.language.extra import libshmem_device as shmem
+from triton_dist.language.extra.cuda import language_extra as cuda
+
+RACING = ("putmem_signal_block", "dl.ld(data")
+
+
+@triton_dist.jit
+def kernel(data, flag, out, COUNT: tl.constexpr):
+    after = (shmem.my_pe() + 1) % shmem.n_pes()
+    shmem.putmem_signal_block(data, data + COUNT, COUNT * 4, flag, 1, shmem.NVSHMEM_SIGNAL_SET, after)
+    if dl.tid(0) < 32:
+        if dl.tid(0) == 0:
+            shmem.signal_wait_until(flag, shmem.NVSHMEM_CMP_EQ, 1)
+        cuda.__syncwarp()  # wrong: pass
+        dl.st(out + dl.tid(0), dl.ld(data + dl.tid(0)))
+
+
+def run():
+    data, flag = triton_dist.symm_zeros((128,), torch.int32), triton_dist.symm_zeros((2,), torch.int64)
+    out = torch.zeros(64, dtype=torch.int32, device=triton_dist.device())
+    kernel[(1,)](data, flag, out, COUNT=64)
