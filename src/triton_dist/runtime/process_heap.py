@@ -130,6 +130,11 @@ class ProcessHeap:
         self.size = self._rounded(size)
         # Behind the heap that was asked for lie the words of the device barriers, which peers write.
         self._words = range(self.size, self.size + self._rounded(SHMEM_BYTES))
+        if self._words.stop > MAX_HEAP_SIZE:
+            most = MAX_HEAP_SIZE - len(self._words)
+            raise InvalidArgumentError(
+                f"heap_size={size}: a rank's slot has room for {most} bytes beside the words of device barriers; ask for less"
+            )
         self._map = make_slots(self._words.stop)
         self._offsets = OffsetAllocator.of_ranges([(0, MAX_HEAP_SIZE)])
         self._blocks = BlockTable()

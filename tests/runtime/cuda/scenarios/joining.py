@@ -19,7 +19,7 @@ from tests.runtime.cuda.fake_driver import (
 )
 from tests.runtime.cuda.fake_world import HEAP, FakeWorld
 from triton_dist import errors
-from triton_dist.runtime.address_map import STRIDE, heap_base
+from triton_dist.runtime.address_map import MAX_HEAP_SIZE, STRIDE, heap_base
 from triton_dist.runtime.cuda import exchange
 from triton_dist.runtime.cuda.driver import CudaDriverError
 
@@ -98,6 +98,8 @@ def heap_sizes_are_checked(fake: FakeDriver) -> None:
         errors.HeapFullError, match=rf"no {(8 << 30) + GRANULARITY} bytes free for the symmetric heap, but 4294967295 of 4294967296"
     ):
         FakeWorld(8 << 30)
+    with pytest.raises(errors.InvalidArgumentError, match="room for .* bytes beside the words of device barriers"):
+        FakeWorld(MAX_HEAP_SIZE)
     world = FakeWorld(3 * MEBIBYTE + 1)
     assert world.heap.size == 4 * MEBIBYTE, "rounded up to what is mapped"
 
