@@ -47,6 +47,18 @@ def test_the_back_end_is_not_active_unless_asked_for():
     assert run("import triton_dist; " + code) == "True"  # a machine with no GPU, or this whole suite would not run on it
 
 
+def test_simulate_needs_no_entry_point():
+    """The package may be on the path only, and TRITON_BACKENDS_IN_TREE=1 leaves entry points out."""
+    code = """
+import triton.backends
+before = "sim" in triton.backends.backends
+from triton_dist.tools.doctor.simulator import exchange
+import triton_dist
+print(before, triton_dist.simulate(exchange, 2)[1])
+"""
+    assert run(code, TRITON_BACKENDS_IN_TREE="1") == f"False {list(range(16))}"
+
+
 def test_importing_everything_sets_no_hook_and_no_driver():
     code = """
 import triton

@@ -150,10 +150,10 @@ def signal_everyone(cmp: str, against: int, written: int, dtype: torch.dtype) ->
     rank, size = runtime.rank(), runtime.world_size()
     words = symmetric.symm_zeros(size, dtype)
     arrived = torch.ones(size, device=streams.device())
-    arrived[0] = 0  # loads the kernel that the loop uses, before a stream waits
+    arrived[:1].fill_(0)  # loads the kernel that the loop uses, before a stream waits
     for source in range(size):
         streams.wait_value(words[source], against, cmp)
-        arrived[source] = 1
+        arrived[source].fill_(1)  # arrived[source] = 1 would wait for the stream
     for peer in range(size):
         streams.write_value(symmetric.symm_peer(words, peer)[rank], written, streams.Stream())
     assert arrived.tolist() == [1.0] * size

@@ -196,9 +196,13 @@ def test_simulator_and_compilation_are_really_tried(monkeypatch):
     assert simulator.check_compilation().status is Status.OK
     monkeypatch.setattr(triton_dist, "simulate", lambda fn, world_size: [[1], [2]])
     assert simulator.check_simulator().status is Status.MISSING
-    monkeypatch.setattr(triton.backends, "backends", {})
-    assert "pip install" in simulator.check_simulator().advice
-    assert simulator.check_simulator().status is Status.MISSING and simulator.check_simulator(has_gpu=True).status is Status.WARN
+
+
+def test_a_package_that_is_only_on_the_path(monkeypatch):
+    others = {name: backend for name, backend in triton.backends.backends.items() if name != "sim"}
+    monkeypatch.setattr(triton.backends, "backends", others)
+    finding = simulator.check_simulator()
+    assert finding.status is Status.WARN and "pip install" in finding.advice
 
 
 def test_why_there_is_no_gpu():

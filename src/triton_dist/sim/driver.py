@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+import triton.backends
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
@@ -65,6 +66,15 @@ class _DeviceInterface:
         )
 
 
+def _register() -> None:
+    """Let Triton find the simulator's compiler also where this package is on the path only, or entry points are switched off."""
+    if "sim" not in triton.backends.backends:
+        from _triton_dist_backend.compiler import SimBackend
+        from _triton_dist_backend.driver import SimDriverEntry
+
+        triton.backends.backends["sim"] = triton.backends.Backend(SimBackend, SimDriverEntry)
+
+
 class SimDriver(DriverBase):
     """Triton's driver while ``simulate`` runs, or always on a machine with no GPU once ``triton_dist`` is imported."""
 
@@ -72,6 +82,7 @@ class SimDriver(DriverBase):
 
     def __init__(self) -> None:
         self.utils = _Utilities()
+        _register()
 
     @classmethod
     def is_active(cls) -> bool:

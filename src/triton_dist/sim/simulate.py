@@ -21,12 +21,13 @@ from .distributed_plugin import RankWorld, installed, leave_groups
 from .gpus import GPU
 from .heap import DEFAULT_HEAP_SIZE, SymmetricHeap
 from .host import HostScheduler
+from .host_reads import HostReads
 from .machine import Machine
 from .process_group import CollectiveEngine
 from .stream_barrier import StreamBarrier
 from .timeline import Timeline
 from .timing_machine import TimingMachine
-from .torch_mode import HostReads, StreamOrder
+from .torch_mode import StreamOrder
 from .virtual_process import ProcessState, RunWideState, VirtualProcess
 
 _one_at_a_time = threading.Lock()

@@ -8,13 +8,11 @@ waits for the stream first, as a read by the host does on a GPU.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -291,67 +289,6 @@ def register_quietly(context: RankContext, tensor: torch.Tensor) -> None:
     """Tell the machine of the storage of an ordinary tensor that is not symmetric."""
     if type(tensor) in PLAIN and tensor.device.type == "cpu" and tensor.layout == torch.strided and rank_of(address_of(tensor)) is None:
         context.machine.memory.register(tensor)
-
-
-class HostReads(TorchFunctionMode):
-    """Active in each rank's thread: functions that read elements or hand out addresses without an operator."""
-
-    def __init__(self, context: RankContext) -> None:
-        super().__init__()
-        self._context = context
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        action = _HOST_FUNCTIONS.get(func)
-        if action is not None:
-            context = self._context
-            if action == "address":
-                register(context, args[0])
-            elif action == "storage" and _asked_by_this_package():
-                pass
-            elif context.busy(context.stream):
-                context.synchronize(context.stream, f"torch.Tensor.{getattr(func, '__name__', func)}")
-            elif context.machine.races is not None:
-                context.machine.races.host_waited(context.rank, context.stream)
-            if context.machine.races is not None and action in ("read", "host copy"):
-                label = f"torch.Tensor.{getattr(func, '__name__', func)}"
-                context.machine.races.host_read(context.rank, label, accesses_of(args[:1], ()))
-            if action == "host copy":
-                return func(*args, **(kwargs or {})).clone()
-        return func(*args, **(kwargs or {}))
-
-
-def _asked_by_this_package() -> bool:
-    """Whether the torch function in hand was called from here; other function modes (``with torch.device(...)``) may stand between."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_MODES):
-        frame = frame.f_back
-    return frame.f_globals.get("__name__", "").startswith("triton_dist.")
-
-
-_MODES = ("torch.", "triton_dist.sim.cuda_shim.tensors")
-"""Modules with function modes."""
-
-_HOST_FUNCTIONS: dict[Any, str] = {
-    torch.Tensor.data_ptr: "address",
-    torch.Tensor.untyped_storage: "storage",
-    torch.Tensor.cpu: "host copy",
-    **dict.fromkeys(
-        (
-            torch.Tensor.tolist,
-            torch.Tensor.numpy,
-            torch.Tensor.__array__,
-            torch.Tensor.__repr__,
-            torch.Tensor.__format__,
-            torch.Tensor.__reduce_ex__,
-            torch.Tensor.__deepcopy__,
-            torch.Tensor.__dlpack__,
-            torch.Tensor.storage,
-        ),
-        "read",
-    ),
-}
-"""What each function does: "read" waits for the stream; "storage" too, unless this package asks; "address" tells the machine of the
-memory; "host copy" (``.cpu()``) gives a tensor of its own, as it does on a GPU."""
 
 
 def _fits_by_shape(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from triton_dist.errors import DeadlockError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim import context
 from triton_dist.sim.simulate import simulate
@@ -40,13 +41,39 @@ def test_in_place_operators_wait_their_turn():
         view = x[1:3]
         x.add_(1)
         view.mul_(10)
-        x[0] = 7
+        x[:1] = 7
         torch.add(x, 1, out=(out := torch.empty(4)))
         assert gate.closed
         gate.open()
         return x.tolist(), out.tolist()
 
     assert alone(fn) == ([7.0, 10.0, 10.0, 1.0], [8.0, 11.0, 11.0, 2.0])
+
+
+@pytest.mark.parametrize("index", [0, (0,), -1])
+def test_the_host_waits_to_set_one_element_to_a_number(index):
+    """On a GPU that is a copy from the host, behind which torch waits for the stream: a host that opens the gate next never does."""
+
+    def fn(gate):
+        gate.word[index] = 1
+
+    with pytest.raises(DeadlockError, match="Tensor.__setitem__ waits for stream"):
+        alone(fn)
+
+
+def test_numbers_in_slices_and_on_the_host_do_not_wait():
+    def fn(gate):
+        x, table = torch.zeros(2), torch.zeros(2, 2)
+        x.add_(1)
+        table.add_(1)
+        x[:1], table[0] = 7, 7
+        host = torch.zeros(2, dtype=torch.int64)
+        host[1] = 5
+        assert gate.closed
+        gate.open()
+        return x.tolist(), table.tolist(), host.tolist()
+
+    assert alone(fn) == ([7.0, 1.0], [[7.0, 7.0], [1.0, 1.0]], [0, 5])
 
 
 def test_functional_operators_wait_their_turn():

@@ -9,7 +9,8 @@ from torch.utils import _python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
 from ..context import RankContext
-from ..torch_mode import HostReads, StreamOrder
+from ..host_reads import HostReads
+from ..torch_mode import StreamOrder
 
 
 class RankModes:

@@ -121,5 +121,5 @@ def _measured(count: int, quick: bool, timeout: float) -> list[Finding]:
 def _anywhere(has_gpu: bool) -> Iterator[Finding]:
     from . import simulator
 
-    yield from _ask(simulator.GROUP, "simulator", lambda: simulator.check_simulator(has_gpu))
+    yield from _ask(simulator.GROUP, "simulator", lambda: simulator.check_simulator())
     yield from _ask(simulator.GROUP, "compilation", simulator.check_compilation)
