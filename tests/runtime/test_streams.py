@@ -150,7 +150,8 @@ def signal_everyone(cmp: str, against: int, written: int, dtype: torch.dtype) ->
     rank, size = runtime.rank(), runtime.world_size()
     words = symmetric.symm_zeros(size, dtype)
     arrived = torch.ones(size, device=streams.device())
-    arrived[:1].fill_(0)  # loads the kernel that the loop uses, before a stream waits
+    for source in range(size):
+        arrived[source].fill_(0)  # loads the kernels that the next loop uses, one of them for odd addresses, before a stream waits
     for source in range(size):
         streams.wait_value(words[source], against, cmp)
         arrived[source].fill_(1)  # arrived[source] = 1 would wait for the stream

@@ -118,8 +118,8 @@ def _measured(count: int, quick: bool, timeout: float) -> list[Finding]:
         return [Finding(ranks.GROUP, "heap test", Status.MISSING, str(error), advice)]
 
 
-def _anywhere(has_gpu: bool) -> Iterator[Finding]:
+def _anywhere() -> Iterator[Finding]:
     from . import simulator
 
-    yield from _ask(simulator.GROUP, "simulator", lambda: simulator.check_simulator())
+    yield from _ask(simulator.GROUP, "simulator", simulator.check_simulator)
     yield from _ask(simulator.GROUP, "compilation", simulator.check_compilation)
