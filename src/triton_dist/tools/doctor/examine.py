@@ -22,7 +22,7 @@ def examine(quick: bool = False, timeout: float = 180.0) -> list[Finding]:
     else:
         findings.append(no_gpu(software.read_driver_version() is not None, getattr(getattr(torch, "version", None), "cuda", None)))
     if torch is not None and software.installed_version("triton") is not None:
-        findings += _anywhere(count > 0)
+        findings += _anywhere()
     findings += _ask(host.LIMITS, "locked memory", host.locked_memory)
     findings += _ask(host.LIMITS, "open files", host.open_files)
     findings += _ask(host.LIMITS, "/dev/shm", host.shared_memory)
