@@ -45,9 +45,10 @@ def sleep_async(duration_ms: float) -> None:
         raise InvalidArgumentError(f"sleep_async: duration_ms={duration_ms} is negative")
     context = world.current_world()
     if pretended_gpu() is not None:
+        from .sim.cost_model import OperatorTime
         from .sim.work import TorchCall
 
-        context.submit(TorchCall(None, "sleep_async", duration_ms * 1e6))  # type: ignore[union-attr]
+        context.submit(TorchCall(None, "sleep_async", OperatorTime(duration_ms * 1e6, 0.0)))  # type: ignore[union-attr]
         return
     torch.cuda._sleep(int(get_max_gpu_clock_rate_in_khz() * duration_ms))
 

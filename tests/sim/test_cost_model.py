@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from triton_dist.errors import InvalidArgumentError
-from triton_dist.sim.cost_model import COLLECTIVE_RAMP, H100, collective_ns, matmul_ns
+from triton_dist.sim.cost_model import COLLECTIVE_RAMP, H100, collective_ns, matmul_time
 from triton_dist.sim.gpus import GPUS
 from triton_dist.sim.memory import Allocation
 from triton_dist.sim.timing_machine import Cache, Server
@@ -35,14 +35,14 @@ def test_a_larger_library_product_is_never_faster(axis):
     for size in (16, 100, 128, 1000, 1024, 4096, 16384):
         sizes = [2048, 2048, 2048]
         sizes[axis] = size
-        times.append(matmul_ns(H100, 132, *sizes, 2))
+        times.append(matmul_time(H100, 132, *sizes, 2).alone)
     assert all(after >= 0.9 * before for before, after in zip(times, times[1:], strict=False))
-    assert matmul_ns(H100, 132, 0, 16, 16, 2) == 0
+    assert matmul_time(H100, 132, 0, 16, 16, 2).alone == 0
 
 
 def test_a_product_of_few_rows_takes_as_long_as_its_weights_come():
     m, n, k = 8, 14336, 8192
-    assert matmul_ns(H100, 132, m, n, k, 2) == pytest.approx(n * k * 2 / H100.hbm, rel=0.05)
+    assert matmul_time(H100, 132, m, n, k, 2).alone == pytest.approx(n * k * 2 / H100.hbm, rel=0.05)
 
 
 def test_a_collective_costs_its_start_and_its_bytes():

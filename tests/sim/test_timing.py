@@ -197,6 +197,30 @@ def test_overlapping_hides_the_shorter_part():
     assert max(compute, move) <= overlapped < 1.15 * max(compute, move)
 
 
+def test_products_of_two_streams_fill_each_others_last_waves():
+    """80 tiles for 132 SMs: behind one another a wave each, on streams of their own as much as the SMs have to do."""
+
+    def on(streams: int):
+        others = [current_stream(), *(Stream() for _ in range(streams - 1))]
+        left, right = torch.empty(1024, 8192, dtype=torch.bfloat16), torch.empty(8192, 2560, dtype=torch.bfloat16)
+
+        def work():
+            begin = current_stream().record_event()
+            for index in range(4):
+                others[index % streams].wait_event(begin)
+                with others[index % streams]:
+                    torch.mm(left, right)
+            for other in others[1:]:
+                current_stream().wait_stream(other)
+
+        return work
+
+    four, one = timed(lambda: on(4)), timed(lambda: on(1))
+    assert four < 0.7 * one
+    costs = H100.costs
+    assert four > 4 * 2 * 1024 * 8192 * 2560 / (132 * costs.matrix_flop_per_ns["fp16"]) * 1e-6  # not faster than the GPU
+
+
 def test_slow_links_are_the_bound_of_the_overlapped_form():
     sizes, slow = (4096, 2048, 4096), {"link": 20.0, "copy_engine": 20.0}
     move = timed(gather(sizes[0], sizes[2]), 4, gpu=with_costs(**slow))

@@ -7,6 +7,8 @@ import importlib
 _HOMES = {
     "ag_gemm": "triton_dist.ops.gemm.ag_gemm",
     "all_gather": "triton_dist.ops.collectives.all_gather",
+    "all_reduce": "triton_dist.ops.collectives.all_reduce",
+    "barrier": "triton_dist.ops.collectives.barrier",
 }
 
 __all__ = [*_HOMES]

@@ -188,20 +188,36 @@ def _library_tiles() -> tuple[tuple[int, int, float], ...]:
     return ((128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.85), (64, 256, 0.8), (64, 128, 0.7), (64, 64, 0.5))
 
 
-def matmul_ns(costs: Costs, sm_count: int, m: int, n: int, k: int, itemsize: int, ieee: bool = False) -> float:
-    """Nanoseconds of a library's product of (m, k) and (k, n), without its launch: the best tile's whole waves, or the memory's time.
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """Nanoseconds of an operator. alone: from its first instruction to its last on an idle GPU. busy: what it takes of the whole GPU.
+
+    The last wave of a product's tiles leaves SMs idle, which an operator of another stream may use: then busy is less than alone.
+    """
+
+    alone: float
+    busy: float
+
+
+AT_ONCE = OperatorTime(0.0, 0.0)
+
+
+def matmul_time(costs: Costs, sm_count: int, m: int, n: int, k: int, itemsize: int, ieee: bool = False) -> OperatorTime:
+    """A library's product of (m, k) and (k, n), without its launch: the best tile's whole waves, or the memory's time.
 
     Where the tiles are fewer than the SMs, K is split, as libraries do.
     """
     if not (m and n and k):
-        return 0.0
+        return AT_ONCE
     rate = costs.matrix_flop_per_ns[costs.matrix_kind(itemsize, ieee)]
     per_tile = costs.tile_load_ns + costs.tile_store_ns
-    best = float("inf")
+    best = busy = float("inf")
     for tile_m, tile_n, share in _library_tiles():
         tiles = -(-m // tile_m) * -(-n // tile_n)
         split = max(1, min(sm_count // tiles, k // 512))
         waves = -(-tiles * split // sm_count)
-        best = min(best, waves * (2 * tile_m * tile_n * k / split / (rate * share) + per_tile + (split > 1) * per_tile))
+        wave = 2 * tile_m * tile_n * k / split / (rate * share) + per_tile + (split > 1) * per_tile
+        if waves * wave < best:
+            best, busy = waves * wave, tiles * split / sm_count * wave
     moved = (m * k + k * n + m * n) * itemsize / costs.hbm
-    return max(best, moved)
+    return OperatorTime(max(best, moved), max(busy, moved))

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
+from .cost_model import OperatorTime
 from .gpus import GPU, find_gpu
 from .memory import Memory
 from .pending import PendingCopies
@@ -217,9 +218,9 @@ class Machine:
         """When a piece of a copy is done that begins at ``begin``."""
         return begin + size / self.gpu.costs.copy_engine
 
-    def computed(self, rank: int, begin: float, nanoseconds: float) -> float:
-        """When a torch operator of ``rank`` is done that begins at ``begin`` and takes ``nanoseconds`` on an idle GPU."""
-        return begin + nanoseconds
+    def computed(self, rank: int, begin: float, time: OperatorTime) -> float:
+        """When a torch operator of ``rank`` is done that begins at ``begin``."""
+        return begin + time.alone
 
     def stream_clock(self, rank: int, stream: int) -> float:
         """Simulated nanoseconds at which the last finished work of a stream ended."""

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from ..runtime.address_map import rank_of
+from .cost_model import OperatorTime
 from .machine import _BATCH, Machine
 from .memory import Allocation
 from .program import Program
@@ -104,7 +105,7 @@ class Cache:
 class SharedResources:
     """What everything that runs on one rank's GPU shares.
 
-    outgoing, incoming: the links. compute: the SMs as torch operators use them, one operator at a time.
+    outgoing, incoming: the links. compute: the SMs as torch operators use them.
     """
 
     __slots__ = ("memory", "outgoing", "incoming", "compute", "cache")
@@ -245,9 +246,9 @@ class TimingMachine(Machine):
         links = self.shared[source].outgoing.serve(begin, size), self.shared[destination].incoming.serve(begin, size)
         return max(begin + size / costs.copy_engine, *links)
 
-    def computed(self, rank: int, begin: float, nanoseconds: float) -> float:
-        # An operator takes all SMs; two of different streams run after each other.
-        return self.shared[rank].compute.serve(begin, nanoseconds)
+    def computed(self, rank: int, begin: float, time: OperatorTime) -> float:
+        # Operators of different streams share the SMs: one goes on where the other leaves some idle.
+        return max(begin + time.alone, self.shared[rank].compute.serve(begin, time.busy))
 
     def _batch(self) -> int:
         memory, order, watchers = self.memory, self._order, self.memory.watchers

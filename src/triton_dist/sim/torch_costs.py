@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .cost_model import matmul_ns
+from .cost_model import OperatorTime, matmul_time
 from .gpus import GPU
 
 aten = torch.ops.aten
@@ -32,8 +32,8 @@ PRODUCTS: dict[Any, tuple[int, int]] = {
 """Matrix products, with the positions of their two factors."""
 
 
-def operator_ns(func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any, gpu: GPU) -> float:
-    """Nanoseconds of one operator on an idle GPU, beyond its start. outputs: what it returns.
+def operator_time(func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any, gpu: GPU) -> OperatorTime:
+    """How long one operator takes beyond its start. outputs: what it returns.
 
     Convolutions and fused attention count as what they move only.
     """
@@ -47,6 +47,8 @@ def operator_ns(func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any, gp
         n = right.shape[-1] if right.dim() > 1 else 1
         batch = left.shape[0] if left.dim() > 2 else 1
         ieee = left.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-        return batch * matmul_ns(costs, gpu.sm_count, m, n, left.shape[-1], left.element_size(), ieee)
+        one = matmul_time(costs, gpu.sm_count, m, n, left.shape[-1], left.element_size(), ieee)
+        return OperatorTime(batch * one.alone, batch * one.busy)
     tensors = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs, outputs)) if isinstance(leaf, torch.Tensor)}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / costs.hbm
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) / costs.hbm
+    return OperatorTime(moved, moved)

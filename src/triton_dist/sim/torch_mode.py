@@ -20,8 +20,9 @@ from ..errors import SimulationError, UseAfterFreeError
 from ..runtime.address_map import rank_of
 from ..runtime.symmetric import address_of
 from .context import RankContext
+from .cost_model import AT_ONCE, OperatorTime
 from .torch_accesses import PLAIN, accesses_of, tensors_of
-from .torch_costs import PRODUCTS, operator_ns
+from .torch_costs import PRODUCTS, operator_time
 from .work import Copy, TorchCall, has_values
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class StreamOrder(TorchDispatchMode):
             if races is not None:
                 self._check_now(races, func, args, kwargs, outputs)
             if func in PRODUCTS:
-                nanoseconds = context.machine.gpu.costs.torch_ns + self._nanoseconds(func, args, kwargs, outputs)
+                nanoseconds = context.machine.gpu.costs.torch_ns + self._time(func, args, kwargs, outputs).alone
                 context.machine.take_time(context.rank, context.stream, nanoseconds)
             return outputs
         kind = _kind(func)
@@ -188,18 +189,18 @@ class StreamOrder(TorchDispatchMode):
         self._queue(func, None, (args, kwargs), outputs)
         return True, outputs
 
-    def _nanoseconds(self, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> float:
+    def _time(self, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> OperatorTime:
         """How long an operator takes beyond its start. In a run that computes only matrix products are worth the look at the arguments."""
         machine = self._context.machine
-        return operator_ns(func, args, kwargs, outputs, machine.gpu) if machine.timing or func in PRODUCTS else 0.0
+        return operator_time(func, args, kwargs, outputs, machine.gpu) if machine.timing or func in PRODUCTS else AT_ONCE
 
     def _queue(self, func: Any, run: Callable[[], object] | None, arguments: tuple[tuple, dict[str, Any]], outputs: Any) -> None:
         """Queue an operator behind what its stream does. arguments: positional and by name. run: None where it only takes time."""
-        nanoseconds = self._nanoseconds(func, arguments[0], arguments[1], outputs)
+        time = self._time(func, arguments[0], arguments[1], outputs)
         keep = (arguments, outputs)
         accesses = () if self._context.machine.races is None else self._accesses(func, arguments[0], arguments[1], outputs)
         if run is None:
-            self._context.submit(TorchCall(None, _label(func), nanoseconds), keep=keep)
+            self._context.submit(TorchCall(None, _label(func), time), keep=keep)
             return
         inference = torch.is_inference_mode_enabled()
 
@@ -213,7 +214,7 @@ class StreamOrder(TorchDispatchMode):
                 error.add_note(f"in {_label(func)}, queued on a stream by rank {self._context.rank}")
                 raise
 
-        self._context.submit(TorchCall(call, _label(func), nanoseconds, accesses), keep=keep)
+        self._context.submit(TorchCall(call, _label(func), time, accesses), keep=keep)
 
     def _fits_as_it_is(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Whether the operator would run without resizing an ``out=`` tensor. A wrong argument raises here, in the host function."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .check.history import READ, WRITE
+from .cost_model import AT_ONCE, OperatorTime
 from .memory import WORDS, element_index
 from .ops.memory import put_word, see_word
 from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
@@ -96,17 +97,17 @@ class Task:
 class TorchCall(Work):
     """A torch op (or any host function) in stream order. It may write anywhere, so whoever waits looks again afterwards.
 
-    function: None for an op that only takes time. nanoseconds: how long it takes beyond its start.
+    function: None for an op that only takes time. time: how long it takes beyond its start.
     accesses: what it reads and writes, where data races are looked for.
     """
 
     def __init__(
-        self, function: Callable[[], object] | None, label: str = "torch op", nanoseconds: float = 0.0, accesses: Tensors = ()
+        self, function: Callable[[], object] | None, label: str = "torch op", time: OperatorTime = AT_ONCE, accesses: Tensors = ()
     ) -> None:
         super().__init__(label)
         self._accesses = accesses
         self._function = function
-        self._nanoseconds = nanoseconds
+        self._time = time
 
     def execute(self, task: Task) -> Steps:
         function, self._function = self._function, None  # what it refers to may go as soon as it has run
@@ -114,7 +115,7 @@ class TorchCall(Work):
             task.machine.races.stream_accesses(self.rank, self.queue.number if self.queue else 0, self.label, self._accesses)
         if function is not None:
             function()
-        task.clock = task.machine.computed(task.rank, task.clock + task.machine.gpu.costs.torch_ns, self._nanoseconds)
+        task.clock = task.machine.computed(task.rank, task.clock + task.machine.gpu.costs.torch_ns, self._time)
         task.memory.touch_all()
         return
         yield  # makes this a generator

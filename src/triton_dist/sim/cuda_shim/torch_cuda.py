@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...errors import InvalidArgumentError, UnsupportedOperationError
+from ..cost_model import OperatorTime
 from ..gpu_sheets import DeviceProperties, clock_khz, device_properties
 from ..work import TorchCall
 from . import graphs, streams
@@ -70,7 +71,7 @@ def synchronize(device: Any = None) -> None:
 def sleep(cycles: int) -> None:
     """``torch.cuda._sleep``: keeps the current stream busy for that many simulated cycles."""
     rank = here("torch.cuda._sleep()")
-    rank.submit(TorchCall(None, "torch.cuda._sleep", cycles / clock_khz(rank.machine.gpu) * 1e6))
+    rank.submit(TorchCall(None, "torch.cuda._sleep", OperatorTime(cycles / clock_khz(rank.machine.gpu) * 1e6, 0.0)))
 
 
 def memory_in_use(device: Any = None) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....errors import InvalidArgumentError
 from ....runtime.foreign_streams import stream_handle
+from ...cost_model import AT_ONCE
 from ...requests import Steps
 from ...work import Copy, Task, WaitValue, Work, WriteValue
 from ..streams import handle_of, here
@@ -34,7 +35,7 @@ class Fill(Work):
             task.memory.check(self.address, self.address + size, self.width, "memset of")
             ctypes.memmove(self.address, self.pattern * self.count, size)
             task.memory.changed(self.address, self.address + size)
-            task.clock = task.machine.computed(task.rank, task.clock, 0.0)
+            task.clock = task.machine.computed(task.rank, task.clock, AT_ONCE)
 
 
 def address(pointer: Any) -> int:

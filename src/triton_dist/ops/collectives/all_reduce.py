@@ -1,0 +1,201 @@
+"""All-reduce by one kernel, in two forms, and by the library where that is faster.
+
+``one_shot``: every rank stages its tensor and adds up everyone's: one signal's latency, but all of it is read from every other rank.
+``two_shot``: rank ``r`` adds up part ``r`` only and stores the result to everyone: two signals' latency, two parts to and from each peer.
+Who writes and resets what: see staging.py. The results of a rank are written by all ranks, each its part. ``two_shot`` needs one slot only:
+a rank that has met its peers the second time knows that they have read what it staged, and they store results only once they have met it
+the first time in the call, behind its reading those of the call before.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+
+from ...errors import InvalidArgumentError
+from ...runtime.preload import Launch
+from ..team import Team, find_team
+from .reduction import accumulator_of, reduce_staged
+from .staging import Staging, end_call, meet, programs_for, staging_of
+
+METHODS = ("auto", "one_shot", "two_shot", "library")
+_ONE_SHOT_BYTES = 256 << 10
+_TWO_SHOT_BYTES = 8 << 20
+_MOST_PROGRAM_BYTES = 16 << 10
+"""What a program loads from one rank at a time."""
+
+
+@triton_dist.jit(do_not_specialize=["index"])
+def one_shot_kernel(
+    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, capacity,
+    SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
+):  # fmt: skip
+    """``out`` becomes all ranks' ``x``, reduced; ``count`` elements. Program ``p`` stages and reduces piece ``p``.
+
+    capacity: elements of a slot of ``staging``, a multiple of 16 bytes. SIZE: ranks of the team. WORDS: that, up to a power of 2.
+    SUM: type of the sums. OP: see reduction.py.
+    """
+    now = tl.load(epoch) + 1
+    slot = now % 2 * capacity
+    piece = tl.cdiv(tl.cdiv(count, tl.num_programs(0)), BLOCK) * BLOCK
+    begin = tl.program_id(0).to(tl.int64) * piece
+    end = tl.minimum(begin + piece, count)
+    for first in range(begin, end, BLOCK):
+        offset = first + tl.arange(0, BLOCK)
+        tl.store(staging + slot + offset, tl.load(x + offset, mask=offset < end), mask=offset < end)
+    peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, now, WORDS))
+    for first in range(begin, end, BLOCK):
+        offset = first + tl.arange(0, BLOCK)
+        total = reduce_staged(peers, slot + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
+        tl.store(out + offset, total.to(out.dtype.element_ty), mask=offset < end)
+    end_call(epoch, finished, now)
+
+
+@triton_dist.jit(do_not_specialize=["index"])
+def two_shot_kernel(
+    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, part, capacity,
+    SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
+):  # fmt: skip
+    """As ``one_shot_kernel``. Program ``p`` moves piece ``p`` of every part; rank ``r`` reduces part ``r``, of ``part`` elements.
+
+    staging: ``capacity`` elements for what the ranks bring, as many for results.
+    """
+    before = tl.load(epoch)
+    results = staging + capacity
+    piece = tl.cdiv(tl.cdiv(part, tl.num_programs(0)), BLOCK) * BLOCK
+    begin = tl.program_id(0).to(tl.int64) * piece
+    end = tl.minimum(begin + piece, part)
+    for rank in range(SIZE):
+        for first in range(begin, end, BLOCK):
+            inner = first + tl.arange(0, BLOCK)
+            offset = rank * part + inner
+            inside = (inner < end) & (offset < count)
+            tl.store(staging + offset, tl.load(x + offset, mask=inside), mask=inside)
+    peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS))
+    for first in range(begin, end, BLOCK):
+        inner = first + tl.arange(0, BLOCK)
+        offset = index * part + inner
+        inside = (inner < end) & (offset < count)
+        total = reduce_staged(peers, offset, inside, staging.dtype.element_ty, SUM, OP, SIZE).to(staging.dtype.element_ty)
+        for rank in range(SIZE):
+            theirs = tl.multiple_of(tl.load(peers + rank), 16).to(tl.pointer_type(staging.dtype.element_ty)) + capacity
+            tl.store(theirs + offset, total, mask=inside)
+    results = dl.consume_token(results, meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS))
+    for rank in range(SIZE):
+        for first in range(begin, end, BLOCK):
+            inner = first + tl.arange(0, BLOCK)
+            offset = rank * part + inner
+            inside = (inner < end) & (offset < count)
+            tl.store(out + offset, tl.load(results + offset, mask=inside), mask=inside)
+    end_call(epoch, finished, before + 2)
+
+
+def all_reduce(
+    x: torch.Tensor,
+    *,
+    op: str = "sum",
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    exact: bool = False,
+) -> torch.Tensor:
+    """The sum of all ranks' ``x`` on every rank of ``group``; in stream order of the current stream.
+
+    All ranks of the group call it with the same shape, dtype and arguments. x: any shape, contiguous or not, of float64, float32, float16,
+    bfloat16, float8_e4m3fn, float8_e5m2, int64, int32, int16, int8 or uint8.
+    op: "sum", "avg", "max" or "min"; a NaN in ``x`` is one in the result. out: of x's shape and dtype, contiguous; may be ``x``; allocated
+    if None. group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
+    method: "one_shot", "two_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes.
+    The two of this package add up in float32 (float64, integers: in their own width, at least 32 bits) from the group's first rank to its
+    last and round once: all ranks and all runs have the same bits. exact: "auto" never takes the library, whose order is its own.
+    Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
+    """
+    team = find_team(group, "all_reduce")
+    if not isinstance(x, torch.Tensor):
+        raise InvalidArgumentError(f"all_reduce: x has to be a tensor, got {x!r}")
+    if method not in METHODS:
+        raise InvalidArgumentError(f"all_reduce: method={method!r}; it has to be one of {METHODS}")
+    if exact and method == "library":
+        raise InvalidArgumentError("all_reduce: method='library' adds up in an order of its own; leave out exact=True, or choose another")
+    accumulator = accumulator_of("all_reduce", x.dtype, op)
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous():
+        raise InvalidArgumentError(
+            f"all_reduce: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(x.shape)} {x.dtype}, contiguous"
+        )
+    nbytes = x.numel() * x.element_size()
+    if method == "library" and not dist.is_initialized():
+        raise InvalidArgumentError("all_reduce: method='library' needs torch.distributed; call dist.init_process_group first")
+    chosen = choose_method(nbytes, team.size, exact or not dist.is_initialized()) if method == "auto" else method
+    if chosen == "library":
+        _by_library(x, out, op, group)
+    elif nbytes:
+        launch = one_shot_launch if chosen == "one_shot" else two_shot_launch
+        launch(x.contiguous(), out, team, group, accumulator, op).run()
+    return out
+
+
+def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
+    """The method for so many bytes on so many ranks."""
+    if nbytes <= _ONE_SHOT_BYTES or size == 1:
+        return "one_shot"
+    return "two_shot" if exact or nbytes <= _TWO_SHOT_BYTES else "library"
+
+
+def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
+    """What ``all_reduce`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
+    count, width = x.numel(), x.element_size()
+    space = staging_of("all_reduce one_shot", team, group, x.device)
+    staging = space.buffer.at_least(2 * round_up(count * width, 16))
+    programs = programs_for(count * width)
+    return Launch.of(one_shot_kernel, programs)(
+        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, staging.numel() // width // 2,
+        **_constants(team, triton.cdiv(count, programs), width, accumulator, op),
+    )  # fmt: skip
+
+
+def two_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
+    """What ``all_reduce`` launches for "two_shot"; for contiguous tensors with at least one element, checked before."""
+    count, width = x.numel(), x.element_size()
+    part = round_up(triton.cdiv(count, team.size), 16)
+    space = staging_of("all_reduce two_shot", team, group, x.device)
+    staging = space.buffer.at_least(2 * team.size * part * width)
+    programs = programs_for(part * width)
+    return Launch.of(two_shot_kernel, programs)(
+        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, part, staging.numel() // width // 2,
+        **_constants(team, triton.cdiv(part, programs), width, accumulator, op),
+    )  # fmt: skip
+
+
+def _shared(space: Staging, staging: torch.Tensor, dtype: torch.dtype, team: Team) -> tuple:
+    """The arguments that both kernels take in the same place."""
+    peers = space.buffer.peer_addresses(team)
+    return staging.view(dtype), peers, space.arrived, space.peer_arrived, space.epoch, space.finished, team.index
+
+
+def _constants(team: Team, most: int, width: int, accumulator: tl.dtype, op: str) -> dict[str, object]:
+    """Compile-time arguments of both kernels. most: elements of a piece. width: bytes of one."""
+    block = min(_MOST_PROGRAM_BYTES // width, max(16, triton.next_power_of_2(most)))
+    words = triton.next_power_of_2(team.size)
+    return {"SIZE": team.size, "WORDS": words, "BLOCK": block, "SUM": accumulator, "OP": op, "num_warps": 8}
+
+
+def round_up(number: int, step: int) -> int:
+    """The next multiple of ``step``."""
+    return triton.cdiv(number, step) * step
+
+
+_LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+def _by_library(x: torch.Tensor, out: torch.Tensor, op: str, group: object) -> None:
+    if out.data_ptr() != x.data_ptr() or not x.is_contiguous():
+        out.copy_(x)
+    dist.all_reduce(out, op=_LIBRARY_OPERATIONS[op], group=group)

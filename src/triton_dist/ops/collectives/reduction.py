@@ -1,0 +1,69 @@
+"""Adding up what the ranks have staged, in rank order: the same bits on every rank and in every run."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from ...errors import InvalidArgumentError
+
+OPERATIONS = ("sum", "avg", "max", "min")
+_UNROLLED = tl.constexpr(8)
+_ACCUMULATORS = {
+    torch.float64: tl.float64,
+    **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2), tl.float32),
+    torch.int64: tl.int64,
+    **dict.fromkeys((torch.int32, torch.int16, torch.int8, torch.uint8), tl.int32),
+}
+"""In what the elements of a dtype are added up. Sums of small integers keep their low bits, as torch's do."""
+
+
+def accumulator_of(what: str, dtype: torch.dtype, op: str) -> tl.dtype:
+    """The type of the sums. Raises InvalidArgumentError for a dtype or an operation that there is not."""
+    if dtype not in _ACCUMULATORS:
+        raise InvalidArgumentError(f"{what}: {dtype} can't be reduced; use one of {', '.join(map(str, _ACCUMULATORS))}")
+    if op not in OPERATIONS:
+        raise InvalidArgumentError(f"{what}: op={op!r}; it has to be one of {OPERATIONS}")
+    if op == "avg" and not dtype.is_floating_point:
+        raise InvalidArgumentError(f"{what}: op='avg' of {dtype}; take the sum and divide as you want it rounded")
+    return _ACCUMULATORS[dtype]
+
+
+@triton.jit
+def _staged(peer_staging, rank, offset, mask, ELEMENT: tl.constexpr, SUM: tl.constexpr):
+    """Elements at ``offset`` of a rank's staging memory."""
+    base = tl.multiple_of(tl.load(peer_staging + rank), 16).to(tl.pointer_type(ELEMENT))
+    return tl.load(base + offset, mask=mask).to(SUM)
+
+
+@triton.jit
+def _combine(total, more, OP: tl.constexpr):
+    """One step of the reduction."""
+    if OP == "max":
+        total = tl.maximum(total, more, propagate_nan=tl.PropagateNan.ALL)
+    elif OP == "min":
+        total = tl.minimum(total, more, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        total += more
+    return total
+
+
+@triton.jit
+def reduce_staged(
+    peer_staging, offset, mask, ELEMENT: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr, SIZE: tl.constexpr
+):  # fmt: skip
+    """The elements at ``offset`` of all ranks' staging memory, added up (or whatever ``OP`` says) from rank 0 to the last.
+
+    peer_staging: int64 addresses (SIZE,), multiples of 16 bytes. ELEMENT: what is staged. SUM: the type of the result.
+    """
+    total = _staged(peer_staging, 0, offset, mask, ELEMENT, SUM)
+    if SIZE <= _UNROLLED:  # all loads are under way together
+        for rank in tl.static_range(1, SIZE):
+            total = _combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
+    else:
+        for rank in range(1, SIZE):
+            total = _combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
+    if OP == "avg":
+        total = total / SIZE
+    return total

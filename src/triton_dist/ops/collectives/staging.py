@@ -1,0 +1,78 @@
+"""What the collectives of one kernel share: parts that are staged in symmetric memory, words that say so, and epochs that tell calls apart.
+
+Program ``p`` of every rank moves pieces ``p`` only, so that it has to meet nobody but programs ``p`` of the other ranks. Nothing is counted
+on the host and nothing is reset: staging has two slots that calls take in turn by an epoch in device memory, words only grow, and a rank
+that has seen a peer's word of one call knows that the peer has finished the call before. Words have 64 bits: 32 are counted up in hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist.language as dl
+
+from ...runtime.symmetric import symm_zeros
+from ..team import GrowingBuffer, Team, peer_addresses, workspace
+
+MAX_PROGRAMS = 128
+BYTES_A_PROGRAM = 8 << 10
+
+
+@triton.jit
+def meet(arrived, peer_arrived, index, size, now, SIZE: tl.constexpr):
+    """Tell programs of this number on all ranks of a team that what this one has stored is there, and wait for theirs. Returns a token.
+
+    arrived: symmetric int64 words (MAX_PROGRAMS, size); word ``[p, s]`` is set to the epoch by program ``p`` of rank ``s`` of the team.
+    peer_arrived: int64 addresses of it on every rank. index: this rank's place in the team. now: the epoch. SIZE: at least ``size``, a
+    power of 2.
+    """
+    program = tl.program_id(0)
+    tl.debug_barrier()  # so that each release below covers the stores of the whole block
+    peer = tl.arange(0, SIZE)
+    words = tl.load(peer_arrived + peer, mask=peer < size, other=0).to(tl.pointer_type(tl.int64)) + (program * size + index)
+    tl.atomic_xchg(words, now, mask=peer < size, sem="release", scope="sys")
+    return dl.wait(arrived + program * size, size, "sys", "acquire", waitValue=now, cmp="ge")
+
+
+@triton.jit
+def end_call(epoch, finished, now):
+    """The last program of a call to come here makes ``now`` the epoch and resets ``finished``, words of this rank's own."""
+    if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
+        tl.store(finished, 0)
+        tl.store(epoch, now)
+
+
+@dataclass
+class Staging:
+    """Memory of one collective, team and stream. arrived: (MAX_PROGRAMS, size), symmetric; epoch, finished: one word each."""
+
+    buffer: GrowingBuffer
+    arrived: torch.Tensor
+    peer_arrived: torch.Tensor
+    epoch: torch.Tensor
+    finished: torch.Tensor
+
+
+def staging_of(what: str, team: Team, group: object, device: torch.device) -> Staging:
+    """The staging memory of collective ``what``; made, by all ranks of the team together, at the first call on a stream."""
+
+    def make() -> Staging:
+        arrived = symm_zeros((MAX_PROGRAMS, team.size), torch.int64, name="arrived", group=group)
+        return Staging(
+            buffer=GrowingBuffer.symmetric(what, "staging", group),
+            arrived=arrived,
+            peer_arrived=peer_addresses(arrived, team),
+            epoch=torch.zeros(1, dtype=torch.int64, device=device),
+            finished=torch.zeros(1, dtype=torch.int32, device=device),
+        )
+
+    return workspace(what, team.ranks, make)
+
+
+def programs_for(nbytes: int) -> int:
+    """How many programs move a piece each of ``nbytes`` bytes."""
+    return max(1, min(MAX_PROGRAMS, triton.cdiv(nbytes, BYTES_A_PROGRAM)))

@@ -1,0 +1,197 @@
+"""all_reduce against sums in higher precision, on every world size, odd sizes and dtypes, from several schedules; and its twins."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import triton_dist
+from tests.ops.twins import twin_of
+from triton_dist import errors
+from triton_dist.ops import all_reduce
+
+module = importlib.import_module("triton_dist.ops.collectives.all_reduce")
+SHAPES = [(1,), (3,), (7, 5), (1000,), (33, 129), (2, 3, 4, 5), (1,), (70, 1000)]
+KERNELS = ("one_shot", "two_shot")
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def tensor_of(rank: int, call: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """On the CPU, in the dtype, from the rank and the call."""
+    generator = torch.Generator().manual_seed(1000 * call + rank)
+    if dtype.is_floating_point:
+        return (torch.randn(shape, generator=generator, dtype=torch.float64) * 4).to(dtype)
+    return torch.randint(-100, 100, shape, generator=generator).to(dtype)
+
+
+def expected_of(size: int, call: int, shape: tuple[int, ...], dtype: torch.dtype, op: str) -> torch.Tensor:
+    """What the operator promises bit for bit: in float32 (or wider) from the first rank to the last, rounded once."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32 if dtype.is_floating_point else torch.int64
+    total = tensor_of(0, call, shape, dtype).to(wide)
+    for rank in range(1, size):
+        more = tensor_of(rank, call, shape, dtype).to(wide)
+        total = {"max": torch.maximum, "min": torch.minimum}.get(op, torch.add)(total, more)
+    return (total / size if op == "avg" else total).to(dtype)
+
+
+def same_bits(out: torch.Tensor, expected: torch.Tensor) -> bool:
+    return out.shape == expected.shape and torch.equal(out.cpu().view(torch.uint8), expected.view(torch.uint8))
+
+
+def body(method: str, dtype: torch.dtype = torch.float32, op: str = "sum", shapes=SHAPES) -> bool:
+    """One rank: calls of changing sizes, back to back; whether all gave what they should."""
+    size, rank, device = triton_dist.world_size(), triton_dist.rank(), triton_dist.device()
+    outs = [all_reduce(tensor_of(rank, call, shape, dtype).to(device), op=op, method=method) for call, shape in enumerate(shapes)]
+    return all(same_bits(out, expected_of(size, call, shapes[call], dtype, op)) for call, out in enumerate(outs))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+@pytest.mark.parametrize("method", KERNELS)
+def test_sums(world, method, dtype, world_size):
+    assert all(world(body, world_size, args=(method, dtype), seed=world_size))
+
+
+@pytest.mark.parametrize("op", ["avg", "max", "min"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("method", KERNELS)
+def test_other_operations(world, method, dtype, op):
+    if op == "avg" and not dtype.is_floating_point:
+        pytest.skip("an average of integers is refused; see below")
+    assert all(world(body, 3, args=(method, dtype, op)))
+
+
+def on_many_ranks(method: str) -> bool:
+    return body(method, torch.bfloat16, "sum", [(257,), (40,), (257,)])
+
+
+@pytest.mark.parametrize("method", KERNELS)
+def test_more_ranks_than_are_unrolled(method):
+    assert all(triton_dist.simulate(on_many_ranks, 17, args=(method,)))
+
+
+def nothing_is_lost() -> list[bool]:
+    device, found = triton_dist.device(), []
+    for method in KERNELS:
+        for op in ("sum", "max", "min"):
+            x = torch.zeros(5, device=device)
+            x[2:4] = float("nan") if triton_dist.rank() == 1 else 1.0
+            found.append(all_reduce(x, op=op, method=method).isnan().tolist() == [False, False, True, True, False])
+    return found
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_nan_is_passed_on(world, world_size):
+    assert all(all(found) for found in world(nothing_is_lost, world_size))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("schedule", ["random", "straggler"])
+@pytest.mark.parametrize("method", KERNELS)
+def test_on_every_schedule(method, seed, schedule):
+    assert all(triton_dist.simulate(body, 4, args=(method,), seed=seed, schedule=schedule))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("method", KERNELS)
+def test_no_data_race(method, world_size):
+    shapes = [(300,), (5,), (300,), (40_000,)]
+    assert all(triton_dist.simulate(body, world_size, args=(method, torch.float16, "sum", shapes), check="race"))
+
+
+def into_given_memory(method: str) -> bool:
+    if method == "library" and not dist.is_initialized():
+        dist.init_process_group("gloo")
+    size, rank, device = triton_dist.world_size(), triton_dist.rank(), triton_dist.device()
+    expected = expected_of(size, 0, (3, 2), torch.int16, "sum")
+    odd = torch.zeros(7, dtype=torch.int16, device=device)[1:].view(2, 3)  # aligned to two bytes only
+    x = tensor_of(rank, 0, (3, 2), torch.int16).to(device).t()  # not contiguous
+    right = all_reduce(x, out=odd, method=method) is odd and same_bits(odd, expected.t().contiguous())
+    in_place = tensor_of(rank, 0, (3, 2), torch.int16).to(device)
+    right &= all_reduce(in_place, out=in_place, method=method) is in_place and same_bits(in_place, expected)
+    return right and all_reduce(torch.empty(0, 4, device=device), method=method).shape == (0, 4)
+
+
+@pytest.mark.parametrize("method", module.METHODS[1:])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_output_alignment_strides_and_in_place(world, world_size, method):
+    assert all(world(into_given_memory, world_size, args=(method,)))
+
+
+def in_subgroups() -> list[float]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    groups = [dist.new_group([0, 2], backend="gloo"), dist.new_group([1, 3], backend="gloo")]
+    rank = triton_dist.rank()
+    x = torch.full((5,), float(rank), device=triton_dist.device())
+    return [all_reduce(x, group=groups[rank % 2], method=method)[3].item() for method in KERNELS]
+
+
+def test_subgroups(world):
+    assert world(in_subgroups, 4) == [[2.0, 2.0], [4.0, 4.0], [2.0, 2.0], [4.0, 4.0]]
+
+
+def test_the_method_goes_by_bytes():
+    sizes = [2**power for power in range(4, 31)]
+    order = [module.METHODS.index(module.choose_method(nbytes, 4)) for nbytes in sizes]
+    assert order == sorted(order) and set(order) == {1, 2, 3}
+    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"one_shot", "two_shot"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: all_reduce(3), "has to be a tensor"),
+        (lambda: all_reduce(torch.ones(3), method="ring"), "it has to be one of"),
+        (lambda: all_reduce(torch.ones(3), op="prod"), "it has to be one of"),
+        (lambda: all_reduce(torch.ones(3, dtype=torch.int32), op="avg"), "take the sum"),
+        (lambda: all_reduce(torch.ones(3, dtype=torch.complex64)), "can't be reduced"),
+        (lambda: all_reduce(torch.ones(3), out=torch.ones(4)), "it has to be (3,)"),
+        (lambda: all_reduce(torch.ones(3), out=torch.ones(3, dtype=torch.int32)), "it has to be (3,)"),
+        (lambda: all_reduce(torch.ones(3, 2), out=torch.ones(2, 3).t()), "contiguous"),
+        (lambda: all_reduce(torch.ones(3), method="library", exact=True), "order of its own"),
+        (lambda: all_reduce(torch.ones(3), method="library"), "init_process_group"),
+        (lambda: all_reduce(torch.ones(3), group=3), "process group"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        triton_dist.simulate(make, 2)
+    assert message in str(caught.value)
+
+
+def outcomes(monkeypatch, tmp_path, method: str, right: str, wrong: str, **options) -> set[str]:
+    twin = twin_of(module, tmp_path, right, wrong)
+    for name in ("one_shot_kernel", "two_shot_kernel"):
+        monkeypatch.setattr(module, name, getattr(twin, name))
+    seen = set()
+    for seed, schedule in [(seed, schedule) for seed in range(3) for schedule in ("random", "straggler")]:
+        try:
+            results = triton_dist.simulate(body, 4, args=(method, torch.int32, "sum", [(64,)] * 6), seed=seed, schedule=schedule, **options)
+            seen.add("right" if all(results) else "wrong")
+        except errors.TritonDistError as error:
+            seen.add(type(error).__name__)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("method", "right", "wrong"),
+    [
+        ("one_shot", "now % 2 * capacity", "now % 1 * capacity"),  # one slot: a peer may still read the call before
+        ("one_shot", "meet(arrived, peer_arrived, index, SIZE, now, WORDS)", "tl.load(finished)"),  # nobody waits
+        ("two_shot", "meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS)", "tl.load(finished)"),
+        ("two_shot", "meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS)", "tl.load(finished)"),
+        ("two_shot", "end_call(epoch, finished, before + 2)", "end_call(epoch, finished, before)"),  # every call has the same epoch
+    ],
+)
+def test_racy_twins_are_named(monkeypatch, tmp_path, method, right, wrong):
+    assert outcomes(monkeypatch, tmp_path, method, right, wrong, check="race") == {"DataRaceError"}
+
+
+def test_a_hanging_twin_is_named(monkeypatch, tmp_path):
+    right = "meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS)"
+    assert outcomes(monkeypatch, tmp_path, "two_shot", right, right.replace("+ 2", "+ 2 + index")) == {"DeadlockError"}
