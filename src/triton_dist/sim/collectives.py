@@ -222,7 +222,10 @@ class Meeting:
                 self._order(self._machine.races, calls)
             run_calls(calls, self._machine is not None and self._machine.timing)
             if self._machine is not None:
-                self._machine.meet(self._places, collective_ns(self._machine.gpu.costs, busiest_rank_bytes(calls)))
+                nanoseconds = collective_ns(self._machine.gpu.costs, busiest_rank_bytes(calls))
+                self._machine.meet(self._places, nanoseconds)
+                if self._machine.recorder is not None:
+                    self._machine.recorder.collective(calls[0].name, self._places, nanoseconds)
             self.done = True
         return self.done
 

@@ -128,9 +128,12 @@ class StreamOrder(TorchDispatchMode):
             outputs = func(*args, **kwargs)
             if races is not None:
                 self._check_now(races, func, args, kwargs, outputs)
+            begin = context.machine.stream_clock(context.rank, context.stream)
             if func in PRODUCTS:
                 nanoseconds = context.machine.gpu.costs.torch_ns + self._nanoseconds(func, args, kwargs, outputs)
                 context.machine.take_time(context.rank, context.stream, nanoseconds)
+            if context.machine.recorder is not None and not _kind(func).at_once:
+                context.machine.recorder.operator_ran(context.rank, context.stream, _label(func), begin)
             return outputs
         kind = _kind(func)
         if kind.at_once:

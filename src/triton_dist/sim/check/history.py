@@ -26,7 +26,7 @@ class Access:
     an address each, the addresses in ascending order and the threads.
     """
 
-    __slots__ = ("actor", "time", "thread", "thread_time", "warp_time", "location", "kind", "order", "places", "lanes")
+    __slots__ = ("actor", "time", "thread", "thread_time", "warp_time", "location", "kind", "order", "places", "lanes", "moment")
 
     def __init__(
         self, actor: Any, time: int, thread: int, thread_time: int, location: Any, kind: str, order: Order | None = None, warp_time: int = 0
@@ -41,6 +41,8 @@ class Access:
         self.order = order
         self.places: np.ndarray | None = None
         self.lanes: np.ndarray | None = None
+        self.moment: tuple[float, int] | None = None
+        """Simulated time and step, where the run is recorded."""
 
     @property
     def by_threads(self) -> bool:
