@@ -102,7 +102,6 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
     if isinstance(error, DataRaceError):
         return None
     text = "".join(traceback.format_exception_only(error)).strip().removeprefix("triton_dist.errors.")
-    title = text.partition("\n")[0].rstrip(":")
     if isinstance(error, DeadlockError) and recorder.failed is None:
         sides = [*_waiting(recorder), *_spinning(recorder), *_queued(recorder)]
         return Finding("deadlock", _count(sides), text, sides, find_cycle(recorder, sides))
@@ -111,8 +110,8 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
         event = recorder.event_of(actor)
         where = Place(place.file, place.line) if place is not None and place.line else (None if event is None else event.place)
         side = Side("fails", actor.describe(), recorder.row_of(actor), actor.clock, recorder.steps, where, event)
-        return Finding("error", title, text, [side])
-    return Finding("error", title, text, _host_sides(recorder, error))
+        return Finding("error", type(error).__name__, text, [side])
+    return Finding("error", type(error).__name__, text, _host_sides(recorder, error))
 
 
 def _count(sides: list[Side]) -> str:

@@ -147,7 +147,7 @@ def facts(event: Event) -> dict[str, Any]:
     if event.place is not None:
         found["source"] = f"{event.place.file}:{event.place.line}"
     if event.kind == kinds.WAIT and event.end is None:
-        found["ended by"] = "nobody: it waits for ever"
+        found["ended by"] = "nobody: it had not ended when the run did"
     elif event.kind == kinds.WAIT:
         found["ended by"] = "unknown" if event.cause is None else describe(event.cause)
     return {name: value for name, value in found.items() if value}

@@ -14,8 +14,6 @@ from . import events as kinds
 from .events import Event, Row
 from .record import Record, facts, row_name, slices, title
 
-_MICROSECONDS = 1e-3
-
 
 def trace_json(record: Record) -> str:
     """The text of the file."""
@@ -37,9 +35,9 @@ def trace_json(record: Record) -> str:
         opened: dict[int, dict[str, Any]] = {}
         for what, event, time in slices(members, record.end[0]):
             if what == "end":
-                opened[event.first]["dur"] = round(time * _MICROSECONDS - opened[event.first]["ts"], 6)
+                opened[event.first]["dur"] = round(_us(time) - opened[event.first]["ts"], 6)
                 continue
-            made = {"name": title(event), "cat": event.kind, "ts": time * _MICROSECONDS, **_where(row, threads), "args": facts(event)}
+            made = {"name": title(event), "cat": event.kind, "ts": _us(time), **_where(row, threads), "args": facts(event)}
             made |= {"ph": "i", "s": "t"} if what == "point" else {"ph": "X"}
             opened[event.first] = made
             events.append(made)
@@ -47,6 +45,10 @@ def trace_json(record: Record) -> str:
     events += [part for finding in record.findings for part in _finding(finding, threads)]
     other = {**record.settings, "left out": record.left_out}
     return json.dumps({"displayTimeUnit": "ns", "otherData": other, "traceEvents": events}, separators=(",", ":"), default=str)
+
+
+def _us(nanoseconds: float) -> float:
+    return round(nanoseconds * 1e-3, 6)
 
 
 def _where(row: Row, threads: dict[Row, int]) -> dict[str, int]:
@@ -57,8 +59,8 @@ def _put(event: Event, record: Record, threads: dict[Row, int]) -> list[dict[str
     common = {"name": title(event), "cat": event.kind, "id": event.first, **_where(event.row, threads)}
     end = record.end[0] if event.end is None else event.end
     return [
-        {**common, "ph": "b", "ts": event.begin * _MICROSECONDS, "args": facts(event)},
-        {**common, "ph": "e", "ts": end * _MICROSECONDS},
+        {**common, "ph": "b", "ts": _us(event.begin), "args": facts(event)},
+        {**common, "ph": "e", "ts": _us(end)},
     ]
 
 
@@ -66,11 +68,11 @@ def _flow(event: Event, threads: dict[Row, int]) -> list[dict[str, Any]]:
     """From the signal to the end of the wait: just inside of it, so that it belongs to it."""
     if event.kind != kinds.WAIT or event.cause is None or event.end is None:
         return []
-    inside = max(event.begin, event.end - 1e-3)
+    inside = max(event.begin, event.end - 1.0)
     common = {"name": "signal", "cat": "signal", "id": event.first}
     return [
-        {**common, "ph": "s", "ts": min(event.cause.begin, inside) * _MICROSECONDS, **_where(event.cause.row, threads)},
-        {**common, "ph": "f", "bp": "e", "ts": inside * _MICROSECONDS, **_where(event.row, threads)},
+        {**common, "ph": "s", "ts": _us(min(event.cause.begin, inside)), **_where(event.cause.row, threads)},
+        {**common, "ph": "f", "bp": "e", "ts": _us(inside), **_where(event.row, threads)},
     ]
 
 
@@ -81,6 +83,6 @@ def _finding(finding: Any, threads: dict[Row, int]) -> list[dict[str, Any]]:
             source = {} if side.place is None else {"source": f"{side.place.file}:{side.place.line}"}
             arguments = {"report": finding.text, "role": side.role, "who": side.what, **source}
             name = f"{finding.kind}: {side.role}"
-            common = {"ph": "i", "s": "t", "cat": "finding", "ts": side.time * _MICROSECONDS, "args": arguments}
+            common = {"ph": "i", "s": "t", "cat": "finding", "ts": _us(side.time), "args": arguments}
             found.append({"name": name, **common, **_where(side.row, threads)})
     return found

@@ -34,7 +34,18 @@ class Density {
     return begun * time - this.beginSums[begun] - (ended * time - this.endSums[ended]);
   }
 
-  mean(from, to) { return (this.until(to) - this.until(from)) / (to - from); }
+  // The means over ``count`` intervals of a length, one after the other; null if there is nothing at all.
+  means(from, length, count) {
+    if (!this.begins.length) return null;
+    const found = new Float64Array(count);
+    let before = this.until(from);
+    for (let i = 0; i < count; i++) {
+      const after = this.until(from + (i + 1) * length);
+      found[i] = (after - before) / length;
+      before = after;
+    }
+    return found;
+  }
 }
 
 class Layout {
@@ -69,7 +80,7 @@ class Layout {
     }
     const closed = ranks.every(([rank]) => !this.isOpen[rank]);
     const share = Math.floor((height - RULER) / Math.max(1, ranks.length));
-    const rankHeight = closed ? Math.max(11, Math.min(30, share)) : 20;
+    const rankHeight = closed ? Math.max(11, Math.min(56, share)) : 20;
     const few = !closed && ranks.reduce((sum, [, rows]) => sum + 25 + rows.length * 25, 0) < height - RULER;
     this.lines = [];
     let y = 0;

@@ -38,6 +38,7 @@ const model = (() => {
 
 const text = (number) => (number === NONE ? "" : raw.texts[number]);
 const kindOf = (event) => raw.kinds[model.events.kind[event]];
+const isStuck = (event) => Boolean(model.open[event]) && raw.findings.some((finding) => finding.kind === "deadlock");
 const isPoint = (event) => kindOf(event) === "signal" || kindOf(event) === "submit";
 
 function kernelOf(event) {

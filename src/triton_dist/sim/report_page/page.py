@@ -36,7 +36,10 @@ def embedded(value: object) -> str:
 
 
 def _verdict(record: Record) -> str:
-    return record.findings[0].title if record.findings else f"a run of {record.world_size} ranks"
+    if not record.findings:
+        return f"a run of {record.world_size} ranks"
+    first = record.findings[0]
+    return first.title if first.kind != "error" else first.text.partition("\n")[0]
 
 
 def _read(name: str) -> str:

@@ -1,6 +1,6 @@
 // The canvas. What is narrower than a pixel is painted once a pixel, so that a frame costs by what is seen and not by what there is.
 
-const MOST_ARROWS = 1500;
+const MOST_ARROWS = 500;
 const KERNEL_COLOURS = 8;
 
 class Painter {
@@ -26,7 +26,7 @@ class Painter {
 
   colourOf(event) {
     const kind = kindOf(event);
-    if (model.open[event] && (kind === "wait" || kind === "host wait")) return this.colours.never;
+    if ((kind === "wait" || kind === "host wait") && isStuck(event)) return this.colours.never;
     if (kind === "program" || kind === "launch") return this.colours[`kernel-${this.colourOfName.get(model.events.name[event]) ?? 7}`];
     return this.colours[{ "host wait": "host", get: "put", submit: "muted" }[kind] ?? kind];
   }
@@ -70,6 +70,17 @@ class Painter {
     context.restore();
     this.gutter();
     this.scrollMark();
+    if (this.hiddenArrows) this.note(`zoom in for the arrows of ${grouped(this.hiddenArrows)} signals`);
+  }
+
+  note(words) {
+    const { context, colours } = this;
+    context.font = `11px ${this.family}`;
+    const wide = context.measureText(words).width + 14;
+    context.fillStyle = colours.panel;
+    context.fillRect(this.width - wide - 12, this.height - 24, wide, 18);
+    context.fillStyle = colours.muted;
+    context.fillText(words, this.width - wide - 5, this.height - 14.5);
   }
 
   grid() {
@@ -152,33 +163,38 @@ class Painter {
 
   // A closed rank: for each pixel how many of its SMs run programs and how many of those wait, and under it whether something is copied.
   summary(line, y) {
-    const { context, colours, view, width } = this;
+    const { colours, view, width } = this;
+    if (this.layout.isOpen[line.rank]) return; // its rows say it
     const { lanes, programs, waits, copies, operators } = this.layout.summary(line.rank, view.axis);
     const room = line.height - 3, each = (view.to - view.from) / (width - GUTTER);
-    if (this.layout.isOpen[line.rank]) return; // its rows say it
     const first = Math.max(GUTTER, Math.floor(this.x(0)));
-    const last = Math.min(width, Math.ceil(this.x(model.length[view.axis])));
-    for (let x = first; x < last; x++) {
-      const from = view.from + (x - GUTTER) * each, to = from + each;
-      const runs = programs.mean(from, to) / lanes, rests = Math.min(runs, waits.mean(from, to) / lanes);
-      const high = Math.min(1, runs) * room, low = Math.min(1, rests) * room;
-      if (high > 0.2) {
-        const top = Math.max(1, high);
-        context.fillStyle = colours["kernel-0"];
-        context.fillRect(x, y + 2 + room - top, 1, top);
-        if (low > 0.2) {
-          context.fillStyle = colours.wait;
-          context.fillRect(x, y + 2 + room - top, 1, Math.max(1, low));
-        }
-      }
-      if (copies.mean(from, to) > 0.01) {
-        context.fillStyle = colours.copy;
-        context.fillRect(x, y + line.height - 3, 1, 2);
-      }
-      if (operators.mean(from, to) > 0.01) {
-        context.fillStyle = colours.operator;
-        context.fillRect(x, y + 2, 1, 2);
-      }
+    const count = Math.min(width, Math.ceil(this.x(model.length[view.axis]))) - first;
+    if (count <= 0) return;
+    const begin = view.from + (first - GUTTER) * each;
+    const runs = programs.means(begin, each, count), rests = waits.means(begin, each, count);
+    const high = (share) => (share * room < 0.2 ? 0 : Math.max(1, Math.min(1, share) * room));
+    if (runs !== null) {
+      this.columns(first, count, colours["kernel-0"], (i) => [y + 2 + room - high(runs[i] / lanes), high(runs[i] / lanes)]);
+    }
+    if (runs !== null && rests !== null) {
+      this.columns(first, count, colours.wait, (i) => [y + 2 + room - high(runs[i] / lanes), high(Math.min(runs[i], rests[i]) / lanes)]);
+    }
+    for (const [density, colour, top] of [[copies, colours.copy, y + line.height - 3], [operators, colours.operator, y + 2]]) {
+      const shares = density.means(begin, each, count);
+      if (shares !== null) this.columns(first, count, colour, (i) => [top, shares[i] > 0.01 ? 2 : 0]);
+    }
+  }
+
+  // Columns of one pixel, neighbours of one height together. column(i): [top, height].
+  columns(first, count, colour, column) {
+    const { context } = this;
+    context.fillStyle = colour;
+    let begun = 0, [top, height] = column(0);
+    for (let i = 1; i <= count; i++) {
+      const [nextTop, nextHeight] = i < count ? column(i) : [NaN, NaN];
+      if (Math.abs(nextHeight - height) < 0.25 && Math.abs(nextTop - top) < 0.25) continue;
+      if (height > 0) context.fillRect(first + begun, top, i - begun, height);
+      [begun, top, height] = [i, nextTop, nextHeight];
     }
   }
 
@@ -231,7 +247,7 @@ class Painter {
     const left = Math.max(x, GUTTER) + 4, room = x + wide - left - 3;
     if (room < 22) return;
     context.font = `10.5px ${this.family}`;
-    const whole = kindOf(event) === "wait" && model.open[event] ? `${titleOf(event)}: never ends` : titleOf(event);
+    const whole = kindOf(event) === "wait" && isStuck(event) ? `${titleOf(event)}: never ends` : titleOf(event);
     const fitting = Math.floor(room / 5.6);
     context.fillStyle = this.colours.ink;
     context.fillText(whole.length <= fitting ? whole : `${whole.slice(0, Math.max(1, fitting - 1))}\u2026`, left, y + high / 2 + 0.5);
@@ -251,12 +267,11 @@ class Painter {
   arrows(chosen) {
     const { members, ends } = this.layout.arrows(this.view.axis);
     const begin = search(ends, this.view.from), end = search(ends, this.view.to, true);
-    const step = Math.max(1, Math.ceil((end - begin) / MOST_ARROWS));
-    this.thinned = step > 1;
+    this.hiddenArrows = end - begin > MOST_ARROWS ? end - begin : 0;
     this.context.strokeStyle = this.colours.arrow;
     this.context.lineWidth = 1;
-    this.context.globalAlpha = end - begin > 300 ? 0.25 : 0.55;
-    for (let i = begin; i < end; i += step) this.arrow(model.events.cause[members[i]], members[i], end - begin <= 300);
+    this.context.globalAlpha = end - begin > 150 ? 0.35 : 0.6;
+    if (!this.hiddenArrows) for (let i = begin; i < end; i++) this.arrow(model.events.cause[members[i]], members[i], true);
     this.context.globalAlpha = 1;
     if (chosen === NONE) return;
     this.context.strokeStyle = this.colours.accent;

@@ -28,7 +28,8 @@ class Panel {
 
   fillFindings() {
     raw.findings.forEach((finding, number) => {
-      const first = finding.text.split("\n").slice(1).find((line) => line.trim()) ?? "";
+      const lines = finding.text.split("\n");
+      const first = finding.kind === "error" ? lines[0].replace(/^\w+: /, "") : lines.slice(1).find((line) => line.trim()) ?? "";
       this.list.append(element("li", { "data-finding": number },
         element("button", { type: "button", onclick: () => this.show.finding(number) },
           element("b", {}, finding.kind), element("span", {}, this.shortTitle(finding)), element("small", {}, shortText(first.trim())))));
@@ -47,9 +48,7 @@ class Panel {
       : "Nothing: the run finished. Data races were not looked for (check=\"race\").";
   }
 
-  shortTitle(finding) {
-    return finding.kind === "race" ? finding.title.replace(/^data race on /, "") : finding.title.replace(/^\w+Error: /, "");
-  }
+  shortTitle(finding) { return finding.title.replace(/^data race on /, ""); }
 
   mark(finding) {
     for (const item of this.list.querySelectorAll("li[data-finding]")) {
@@ -98,7 +97,9 @@ class Panel {
     const takes = (event) => model.ends.time[event] - model.begins.time[event];
     const longest = waits.sort((a, b) => takes(b) - takes(a)).slice(0, 10).filter((event) => takes(event) > 0);
     if (!longest.length) return element("p", {}, "none");
-    return element("ul", { class: "waits" }, ...longest.map((event) => element("li", {}, `${timeText(takes(event))}  `, this.link(event))));
+    return element("ul", { class: "waits" }, ...longest.map((event) => element("li", {}, element("span", {}, timeText(takes(event))),
+      element("button", { type: "button", class: "link", onclick: () => this.show.event(event) },
+        `${text(model.events.word[event])} ${text(model.events.detail[event])}, ${whoOf(event)}`))));
   }
 
   showFinding(number) {
@@ -108,11 +109,14 @@ class Panel {
     if (finding.kind === "race") {
       parts.push(element("p", { class: "report missing" }, shortText(finding.text.split("\n").slice(3).join("\n").trim())));
     } else {
-      parts.push(element("p", { class: "report" }, shortText(finding.text)));
+      if (finding.kind !== "deadlock") parts.push(element("p", { class: "report" }, shortText(finding.text.replace(/^\w+: /, ""))));
       if (finding.cycle.length) parts.push(this.cycle(number, finding));
     }
     parts.push(...this.sides(number, finding));
     if (finding.sides.length > MOST_SIDES) parts.push(element("p", {}, `and ${finding.sides.length - MOST_SIDES} more`));
+    if (finding.kind !== "error") {
+      parts.push(element("details", {}, element("summary", {}, "the report as text"), element("pre", { class: "report" }, finding.text)));
+    }
     this.details.replaceChildren(...parts);
     this.details.scrollTop = 0;
   }
@@ -177,7 +181,7 @@ class Panel {
     if (parent !== NONE) fact("part of", this.link(parent));
     const cause = model.events.cause[event];
     if (cause !== NONE) fact(kind === "wait" ? "ended by" : "queued by", this.link(cause));
-    else if (kind === "wait") fact("ended by", open[event] ? "nobody" : "not known: the value is of a copy, a torch operator or an event left out");
+    else if (kind === "wait") fact("ended by", open[event] ? "nobody: it had not ended when the run did" : "not known: the value is of a copy, a torch operator or an event left out");
     const effects = model.effects.get(event) ?? [];
     if (effects.length) fact(kind === "signal" ? "ends" : "began", ...effects.slice(0, 12).map((one) => element("div", {}, this.link(one))),
       effects.length > 12 ? `and ${effects.length - 12} more` : "");
@@ -207,6 +211,6 @@ function fillLegend(painter) {
   for (const [kind, words] of Object.entries(names)) {
     if (used.has(kind)) entry(kind === "host wait" ? "host" : kind, words);
   }
-  if (model.open.some((value, event) => value && ["wait", "host wait"].includes(kindOf(event)))) entry("never", "wait that never ends");
+  if (raw.findings.some((finding) => finding.kind === "deadlock")) entry("never", "wait that never ends");
   if (raw.findings.length) entry("alarm", "finding");
 }
