@@ -35,14 +35,18 @@ def race():
 
 
 @triton_dist.jit
-def stuck_kernel(flags):
+def stuck_kernel(flags, out, ROUNDS: tl.constexpr):
     dl.wait(flags, 1, "sys", "acquire", waitValue=1)
-    dl.notify(flags, (dl.rank() + 1) % dl.num_ranks(), signal=1, sig_op="set", comm_scope="intra_node")
+    for _ in range(ROUNDS):
+        tl.store(out + tl.arange(0, 4), 5)
+        tl.device_print("went on", tl.program_id(0))
+        dl.notify(flags, (dl.rank() + 1) % dl.num_ranks(), signal=1, sig_op="set", comm_scope="intra_node")
 
 
-def stuck():
+def stuck(rounds=1, out=None):
     flags = triton_dist.symm_zeros((1,), torch.int32)
-    stuck_kernel[(1,)](flags)
+    out = torch.zeros(4, dtype=torch.int32) if out is None else out
+    stuck_kernel[(1,)](flags, out, ROUNDS=rounds)
     triton_dist.synchronize()
 
 

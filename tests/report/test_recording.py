@@ -111,14 +111,38 @@ def test_a_deadlock_names_all_who_wait():
     assert [side.row.kind for side in deadlock.sides if side.role == "waits"] == ["sm", "sm", "host", "host"]
     assert deadlock.sides[0].place.line == line_with('dl.wait(flags, 1, "sys", "acquire", waitValue=1)')
     assert "nobody wrote it" in deadlock.sides[0].what
-    assert sorted(deadlock.cycle) == [0, 1], "each waits for what only the other one would set"
+    assert deadlock.cycle == [0, 1]
     assert sum(event.end is None and event.kind == "wait" for event in record.events) == 2
 
 
-def test_no_circle_is_claimed_where_it_is_not_known():
-    """Any of the others might set the word that a rank waits for."""
-    record = record_of(programs.stuck, 3, raises=DeadlockError)
-    assert record.findings[0].cycle == []
+def test_a_circle_goes_from_who_waits_to_who_would_set_the_word():
+    record = record_of(programs.stuck, 4, raises=DeadlockError)
+    sides, cycle = record.findings[0].sides, record.findings[0].cycle
+    assert [sides[index].row.rank for index in cycle] == [0, 3, 2, 1], "each waits for the one before it in the ring"
+    line = line_with("dl.notify(flags, (dl.rank() + 1)")
+    assert f"would be set by rank 3, program (0, 0, 0) of stuck_kernel at {programs.__file__}:{line}, which waits, too" in sides[0].what
+
+
+def test_a_word_that_nobody_would_set():
+    record = record_of(lambda: programs.stuck(rounds=0), 2, raises=DeadlockError)
+    assert record.findings[0].cycle == [] and "would be set" not in record.findings[0].sides[0].what
+
+
+@pytest.mark.parametrize("check", [None, "race"])
+def test_looking_for_who_would_set_a_word_changes_nothing(check, capsys):
+    kept = {}
+
+    def run():
+        out = torch.full((4,), 7, dtype=torch.int32)
+        kept[triton_dist.rank()] = out
+        programs.stuck(out=out)
+
+    timeline = Timeline()
+    record = record_of(run, 2, raises=DeadlockError, check=check, timeline=timeline)
+    assert len(record.findings[0].cycle) == 2 and [finding.kind for finding in record.findings] == ["deadlock"]
+    assert all(out.tolist() == [7] * 4 for out in kept.values())
+    assert not timeline.waits and not capsys.readouterr().out
+    assert not any(event.kind == "signal" for event in record.events)
 
 
 def test_an_access_out_of_bounds():

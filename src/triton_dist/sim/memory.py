@@ -110,6 +110,11 @@ class Memory:
     _freed: list[Allocation] = field(default_factory=list)
     _storages: dict[int, Allocation] = field(default_factory=dict)
 
+    @property
+    def allocations(self) -> list[Allocation]:
+        """All that are known and not freed, by address."""
+        return self._allocations
+
     def register(self, tensor: torch.Tensor, *, name: str | None = None, rank: int | None = None) -> Allocation:
         """Register the whole storage of a CPU tensor, once; it is forgotten when torch frees the storage.
 

@@ -12,7 +12,7 @@ from ..report import describe_wait
 from . import events as kinds
 from .events import Event, Finding, Place, Row, Side
 from .sources import is_users
-from .waits_for import find_cycle
+from .waits_for import name_setters
 
 if TYPE_CHECKING:
     from ..check.history import Access
@@ -104,7 +104,7 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
     text = "".join(traceback.format_exception_only(error)).strip().removeprefix("triton_dist.errors.")
     if isinstance(error, DeadlockError) and recorder.failed is None:
         sides = [*_waiting(recorder), *_spinning(recorder), *_queued(recorder)]
-        return Finding("deadlock", _count(sides), text, sides, find_cycle(recorder, sides))
+        return Finding("deadlock", _count(sides), text, sides, name_setters(recorder, sides))
     if recorder.failed is not None:
         actor, place, _ = recorder.failed
         event = recorder.event_of(actor)

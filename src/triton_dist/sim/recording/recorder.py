@@ -111,6 +111,8 @@ class Recorder:
         return event
 
     def _end(self, event: Event, time: float) -> None:
+        if self.machine.recorder is not self:
+            return  # the run has ended, and what goes on is only looked at (see ``foresight``)
         self.steps += 1
         event.end, event.last = max(time, event.begin), self.steps
 
@@ -163,8 +165,8 @@ class Recorder:
 
     def host_goes_on(self, event: Event) -> None:
         """A host function no longer waits."""
-        self.open.pop(event, None)
         self._end(event, self.machine.host_clock[event.row.rank])
+        self._ended_wait(event)
 
     # Programs
 
@@ -192,9 +194,13 @@ class Recorder:
 
     def wait_ends(self, event: Event, actor: Program | Task, address: int, itemsize: int) -> None:
         """What was waited for holds."""
-        self.open.pop(event, None)
         self._end(event, actor.clock)
-        event.cause = self._writer(address, itemsize)
+        if self._ended_wait(event):
+            event.cause = self._writer(address, itemsize)
+
+    def _ended_wait(self, event: Event) -> bool:
+        """Whether a wait has ended in this run."""
+        return event.last is not None and self.open.pop(event, None) is not None
 
     def wait_holds(self, actor: Program | Task, request: WaitRequest) -> None:
         """A wait had nothing to wait for."""

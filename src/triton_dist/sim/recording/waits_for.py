@@ -1,77 +1,42 @@
-"""Who in a deadlock waits for whom, and the circle that they form.
-
-Who should set a word is not known: whoever would have done it has not come to it. Taken for it are those who have set the same word before,
-or, where nobody has, the only one that waits, too, and whose kernel names the tensor in a line that sets words. So no circle is shown where
-that is open.
-"""
+"""Who in a deadlock waits for whom, and the circle that they form."""
 
 from __future__ import annotations
 
-import functools
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .events import SIGNAL, Event, Side
+from .events import Side
+from .foresight import words_to_come
 
 if TYPE_CHECKING:
+    from ..requests import WaitRequest
     from .recorder import Recorder
 
-_SETS_A_WORD = re.compile(r"\b(notify|st|atomic_\w+|store|signal_op|\w*_signal\w*|put\w*|p)\s*\(")
-_MOST = 256
-"""Waits up to which a circle is looked for."""
+_NAMED = 2
+"""Of those who would set a word, how many are named."""
 
 
-def find_cycle(recorder: Recorder, sides: list[Side]) -> list[int]:
-    """Indices of sides, each of which waits for the next one; empty where there is no circle or none is known."""
-    waits = [index for index, side in enumerate(sides) if side.role == "waits" and side.event is not None and side.event.word]
-    if not waits or len(waits) > _MOST:
-        return []
-    setters: dict[str, set[int]] = {}
-    for event in recorder.events:
-        if event.kind == SIGNAL and event.parent is not None:
-            setters.setdefault(event.word, set()).add(id(event.parent))
-    edges = {one: _setters_of(recorder, setters, sides, one, waits) for one in waits}
-    for start in waits:
-        found = _walk(edges, start)
-        if found:
-            return found
-    return []
+def name_setters(recorder: Recorder, sides: list[Side]) -> list[int]:
+    """Add to the text of each wait who would set its word if that one did not wait itself. Gives indices of sides, each of which waits for
+    the next one and the last for the first; empty where there is no circle.
+    """
+    waits: dict[int, tuple[Any, WaitRequest]] = {}
+    for index, side in enumerate(sides):
+        actor, request = recorder.open.get(side.event, (None, None)) if side.event is not None else (None, None)
+        if request is not None:
+            waits[index] = (actor, request)
+    words = dict(zip(waits, words_to_come(recorder.machine, list(waits.values())), strict=True))
+    edges = {one: [other for other in waits if request.address in words[other]] for one, (_, request) in waits.items()}
+    for one, others in edges.items():
+        named = [_describe(waits[other][0], words[other][waits[one][1].address]) for other in others[:_NAMED]]
+        if named:
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            sides[one].what += f"; would be set by {' and '.join(named)}{more}, which wait{'s' if len(others) == 1 else ''}, too"
+    return next((found for start in waits if (found := _walk(edges, start))), [])
 
 
-def _setters_of(recorder: Recorder, setters: dict[str, set[int]], sides: list[Side], one: int, waits: list[int]) -> list[int]:
-    """Who among ``waits`` would set the word that one of them waits for."""
-    mine = _event(sides[one])
-    others = [other for other in waits if _event(sides[other]).parent is not mine.parent]
-    known = [other for other in others if id(_event(sides[other]).parent) in setters.get(mine.word, ())]
-    if known:
-        return known
-    tensor = mine.word.partition("[")[0]
-    likely = [other for other in others if _names(recorder, _event(sides[other]), tensor)]
-    return likely if len(likely) == 1 else []
-
-
-def _event(side: Side) -> Event:
-    assert side.event is not None, "only those that have one are looked at"
-    return side.event
-
-
-def _names(recorder: Recorder, wait: Event, tensor: str) -> bool:
-    """Whether the kernel of who waits names a tensor where it sets words."""
-    actor, _ = recorder.open.get(wait, (None, None))
-    kernel = getattr(getattr(actor, "launch", None), "kernel", None)
-    if kernel is None:
-        return False
-    return any(_line_sets(location.file, location.line, tensor) for location in set(kernel.table) if location.line)
-
-
-@functools.lru_cache(maxsize=4096)
-def _line_sets(file: str, line: int, tensor: str) -> bool:
-    try:
-        text = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()[line - 1]
-    except (OSError, IndexError):
-        return False
-    return _SETS_A_WORD.search(text) is not None and re.search(rf"\b{re.escape(tensor)}\b", text) is not None
+def _describe(actor: Any, line: int) -> str:
+    place = actor.launch.kernel.location(line) if line >= 0 and hasattr(actor, "launch") else None
+    return actor.describe() + (f" at {place}" if place is not None and place.line else "")
 
 
 def _walk(edges: dict[int, list[int]], start: int) -> list[int]:

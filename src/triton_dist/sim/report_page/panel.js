@@ -125,10 +125,10 @@ class Panel {
     const list = element("ol", { class: "cycle" });
     finding.cycle.forEach((index, i) => {
       const other = finding.sides[finding.cycle[(i + 1) % finding.cycle.length]];
-      const words = `${this.who(finding.sides[index])} waits for what ${this.who(other)} would set`;
+      const words = `${this.who(finding.sides[index])} waits for a word that ${this.who(other)} would set`;
       list.append(element("li", {}, element("button", { type: "button", class: "link", onclick: () => this.show.side(number, index) }, words)));
     });
-    return element("div", { class: "side" }, element("h2", {}, "Circle (by who sets words of these tensors)"), list);
+    return element("div", { class: "side" }, element("h2", {}, "Circle"), list);
   }
 
   who(side) { return side.event === NONE ? shortText(side.what) : whoOf(side.event); }
