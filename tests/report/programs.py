@@ -51,6 +51,12 @@ def stuck(rounds=1, out=None):
 
 
 @triton_dist.jit
+def spin_kernel(flag):
+    while tl.atomic_add(flag, 0, sem="acquire", scope="gpu") == 0:
+        pass
+
+
+@triton_dist.jit
 def beyond_kernel(values):
     tl.store(values + 4 * tl.program_id(0) + tl.arange(0, 4), 1)
 

@@ -13,6 +13,8 @@ from tests.report import programs
 from tests.report.recorded import record_of
 from triton_dist.errors import DataRaceError, DeadlockError, InvalidArgumentError, OutOfBoundsError
 from triton_dist.sim.check import RaceCheck
+from triton_dist.sim.gpus import GPU
+from triton_dist.sim.recording import foresight
 from triton_dist.sim.recording.events import KINDS
 from triton_dist.sim.timeline import Timeline
 
@@ -128,6 +130,40 @@ def test_a_word_that_nobody_would_set():
     assert record.findings[0].cycle == [] and "would be set" not in record.findings[0].sides[0].what
 
 
+def test_a_circle_through_streams():
+    """Each stream waits for a word that the other one would write behind its wait."""
+
+    def run():
+        flags = triton_dist.symm_zeros((1,), torch.int32)
+        triton_dist.wait_value(flags, 1)
+        triton_dist.write_value(triton_dist.symm_peer(flags, 1 - triton_dist.rank()), 1)
+        triton_dist.synchronize()
+
+    (deadlock,) = record_of(run, 2, raises=DeadlockError).findings
+    assert [deadlock.sides[index].row for index in deadlock.cycle] == [(0, "stream", 0), (1, "stream", 0)]
+    assert "would be set by rank 1, wait of its stream" in deadlock.sides[0].what
+
+
+def test_programs_that_cannot_start_and_loops_that_spin():
+    def run():
+        flag = triton_dist.symm_zeros((1,), torch.int32)
+        programs.spin_kernel[(3,)](flag)
+
+    (deadlock,) = record_of(run, 1, raises=DeadlockError, gpu=GPU("small", capability=90, sm_count=2, max_shared_memory=232_448)).findings
+    spinning = [side for side in deadlock.sides if "goes round a loop" in side.what]
+    loop = line_with("while tl.atomic_add(flag, 0")
+    assert len(spinning) == 2 and all(side.place.line in (loop, loop + 1) for side in spinning)
+    (queued,) = [side for side in deadlock.sides if side.role == "queued"]
+    assert "1 of the 3 programs of spin_kernel can't start: all 2 SMs are taken" in queued.what
+    assert queued.row == (0, "stream", 0)
+
+
+def test_too_much_memory_to_put_back(monkeypatch):
+    monkeypatch.setattr(foresight, "_BYTES", 3)
+    record = record_of(programs.stuck, 2, raises=DeadlockError)
+    assert record.findings[0].cycle == [] and len(record.findings[0].sides) == 4
+
+
 @pytest.mark.parametrize("check", [None, "race"])
 def test_looking_for_who_would_set_a_word_changes_nothing(check, capsys):
     kept = {}
@@ -196,6 +232,13 @@ def test_the_file_is_written_however_the_run_ends(tmp_path, ending, program, che
 def test_a_path_that_is_none_is_named(report):
     with pytest.raises(InvalidArgumentError, match="report="):
         triton_dist.simulate(programs.ring, 2, report=report)
+
+
+def test_explore_leaves_the_report_of_the_run_that_failed(tmp_path):
+    path = tmp_path / "report.json"
+    with pytest.raises(DataRaceError) as caught:
+        triton_dist.explore(programs.race, 2, seeds=2, check="race", report=path)
+    assert f"report: {path}" in caught.value.__notes__ and "data race on inbox" in path.read_text()
 
 
 def test_a_folder_is_no_file(tmp_path):

@@ -155,6 +155,7 @@ def facts(event: Event) -> dict[str, Any]:
 
 def describe(event: Event) -> str:
     """Who did it, for the text of another event."""
-    who = "" if event.parent is None else f"{event.parent.detail} of {event.parent.name} "
+    program = event.parent if event.parent is not None and event.parent.kind == kinds.PROGRAM else None
+    who = "" if program is None else f"{program.detail} of {program.name} "
     at = "" if event.place is None else f" at {event.place.file}:{event.place.line}"
     return f"rank {event.row.rank}, {who}({row_name(event.row)}){at}"

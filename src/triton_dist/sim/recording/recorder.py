@@ -13,7 +13,7 @@ import numpy as np
 from ..launch import KernelLaunch
 from ..memory import WORDS, element_index
 from ..requests import SYMBOLS
-from ..work import Copy, Task, TorchCall
+from ..work import Copy, RecordEvent, Task, TorchCall, WaitEvent, WaitValue, WriteValue
 from . import events as kinds
 from .events import Event, Finding, Row
 from .findings import failure_finding, race_finding
@@ -33,6 +33,8 @@ LIMIT = 200_000
 """Events that are kept."""
 
 _KIND_OF_WORK = ((KernelLaunch, kinds.LAUNCH), (Copy, kinds.COPY), (TorchCall, kinds.OPERATOR))
+
+_SHORT_NAMES = {WriteValue: "write value", WaitValue: "wait value", RecordEvent: "record event", WaitEvent: "wait for event"}
 
 
 class RecordedWrites(dict):
@@ -281,4 +283,4 @@ class Recorder:
 
 
 def _name(work: Work) -> str:
-    return work.kernel.name if isinstance(work, KernelLaunch) else work.label
+    return work.kernel.name if isinstance(work, KernelLaunch) else _SHORT_NAMES.get(type(work), work.label)

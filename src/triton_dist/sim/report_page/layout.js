@@ -81,7 +81,8 @@ class Layout {
     const closed = ranks.every(([rank]) => !this.isOpen[rank]);
     const share = Math.floor((height - RULER) / Math.max(1, ranks.length));
     const rankHeight = closed ? Math.max(11, Math.min(56, share)) : 20;
-    const few = !closed && ranks.reduce((sum, [, rows]) => sum + 25 + rows.length * 25, 0) < height - RULER;
+    const count = ranks.reduce((sum, [, rows]) => sum + rows.length, 0);
+    const usual = Math.max(19, Math.min(32, Math.floor((height - RULER - 25 * ranks.length) / Math.max(1, count))));
     this.lines = [];
     let y = 0;
     for (const [rank, rows] of ranks) {
@@ -91,7 +92,6 @@ class Layout {
       const programs = rows.filter((row) => model.rows[row].kind === "sm").length;
       for (const row of rows) {
         const kind = model.rows[row].kind;
-        const usual = few ? 25 : 19;
         const size = kind === "puts" ? 10 : kind === "sm" && programs > 16 ? (programs <= 48 ? 11 : 7) : usual;
         this.lines.push({ rank, row, y, height: size });
         y += size;

@@ -67,8 +67,10 @@ function rowName(row) {
 function whoOf(event) {
   const row = model.rows[model.events.row[event]];
   const parent = model.events.parent[event];
-  const program = parent === NONE ? "" : `, ${text(model.events.detail[parent])} of ${text(model.events.name[parent])}`;
-  return `rank ${row.rank}${program || `, ${rowName(row)}`}`;
+  if (parent !== NONE && kindOf(parent) === "program") {
+    return `rank ${row.rank}, ${text(model.events.detail[parent])} of ${text(model.events.name[parent])}`;
+  }
+  return `rank ${row.rank}, ${rowName(row)}${parent === NONE ? "" : `, ${text(model.events.name[parent])}`}`;
 }
 
 // Files by their names alone, and with as many folders as it takes to tell them apart.

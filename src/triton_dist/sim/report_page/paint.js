@@ -12,6 +12,7 @@ class Painter {
       const name = model.events.name[i];
       if (kindOf(i) === "program" && !this.colourOfName.has(name)) this.colourOfName.set(name, this.colourOfName.size % KERNEL_COLOURS);
     }
+    this.widths = new Map(); // of labels
     this.readColours();
   }
 
@@ -246,11 +247,19 @@ class Painter {
     const { context } = this;
     const left = Math.max(x, GUTTER) + 4, room = x + wide - left - 3;
     if (room < 22) return;
-    context.font = `10.5px ${this.family}`;
     const whole = kindOf(event) === "wait" && isStuck(event) ? `${titleOf(event)}: never ends` : titleOf(event);
-    const fitting = Math.floor(room / 5.6);
+    context.font = `10.5px ${this.family}`;
     context.fillStyle = this.colours.ink;
-    context.fillText(whole.length <= fitting ? whole : `${whole.slice(0, Math.max(1, fitting - 1))}\u2026`, left, y + high / 2 + 0.5);
+    context.fillText(this.shortened(whole, room), left, y + high / 2 + 0.5);
+  }
+
+  // As much of a text as there is room for.
+  shortened(whole, room) {
+    let wide = this.widths.get(whole);
+    if (wide === undefined) this.widths.set(whole, wide = this.context.measureText(whole).width);
+    if (wide <= room) return whole;
+    const fitting = Math.floor((whole.length * (room - 8)) / wide);
+    return fitting > 2 ? `${whole.slice(0, fitting)}\u2026` : "";
   }
 
   points(layer, y, high) {
@@ -304,6 +313,19 @@ class Painter {
     context.stroke();
   }
 
+  // An arrow that leaves and comes from the left on its way up and the right on its way down, so that two of them do not lie upon each other.
+  bow(from, to) {
+    const { context } = this;
+    const aside = from.y > to.y ? -1 : 1, far = aside * (26 + Math.abs(to.y - from.y) / 12);
+    context.beginPath();
+    context.moveTo(from.x + aside * 6, from.y);
+    context.bezierCurveTo(from.x + far, from.y, to.x + far, to.y, to.x + aside * 7, to.y);
+    context.moveTo(to.x + aside * 12, to.y - 4);
+    context.lineTo(to.x + aside * 7, to.y);
+    context.lineTo(to.x + aside * 12, to.y + 4);
+    context.stroke();
+  }
+
   // Where an event is on the canvas; null if its row is not shown.
   rectangle(event) {
     const line = this.layout.lineFor(model.events.row[event]);
@@ -352,7 +374,7 @@ class Painter {
     }
     finding.cycle.forEach((from, i) => {
       const one = spots[from], other = spots[finding.cycle[(i + 1) % finding.cycle.length]];
-      if (one !== null && other !== null) this.curve(one.x + 6, one.y, other.x - 6, other.y, true);
+      if (one !== null && other !== null) this.bow(one, other);
     });
     context.lineWidth = 1;
   }
