@@ -58,6 +58,8 @@ def test_a_launch_comes_from_the_line_that_launched():
     assert launch.place == (programs.__file__, line_with("ring_kernel[(programs,)]"))
     assert launch.cause.kind == "submit" and launch.cause.row == (launch.row.rank, "host", 0)
     assert launch.detail == "grid (2, 1, 1)"
+    program = next(event for event in record.events if event.kind == "program")
+    assert program.place == (programs.__file__, line_with("def ring_kernel")) and program.parent.kind == "launch"
 
 
 def test_streams_hosts_and_collectives():

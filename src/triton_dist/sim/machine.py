@@ -408,7 +408,7 @@ class Machine:
             return error  # it names both sides itself
         place = actor.launch.kernel.location_of_error(error.__traceback__) if isinstance(actor, Program) else None
         if self.recorder is not None:
-            self.recorder.program_failed(actor, place, error)
+            self.recorder.program_failed(actor, place)
         if not isinstance(actor, Program):
             return type(error)(f"{actor.describe()}: {error}") if isinstance(error, SimulationError) else error
         if isinstance(error, SimulationError):

@@ -33,8 +33,8 @@ class Event:
     begin, end: simulated nanoseconds. first, last: the same in the order in which the simulator did things, an integer that grows by one
     with each event that begins or ends. end and last are None while it goes on; both are equal for what happens at a point.
     name: of the kernel, operator or call. detail: more about it, as text. word: element and tensor of a wait or a signal.
-    place: its source line, or (kernel, number) of it. parent: the program or work that it is part of. cause: what it came from: the
-    signal that ended a wait, the host's call that a launch is of.
+    place: its source line, or (kernel, number) of it, where number is None for the kernel itself. parent: the program or work that it is
+    part of. cause: what it came from: the signal that ended a wait, the host's call that a launch is of.
     """
 
     __slots__ = ("kind", "row", "name", "begin", "end", "first", "last", "place", "detail", "word", "parent", "cause")
@@ -85,4 +85,3 @@ class Finding:
     sides: list[Side] = field(default_factory=list)
     cycle: list[int] = field(default_factory=list)
     tensor: str = ""
-    advice: str = ""

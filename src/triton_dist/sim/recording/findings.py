@@ -106,7 +106,7 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
         sides = [*_waiting(recorder), *_spinning(recorder), *_queued(recorder)]
         return Finding("deadlock", _count(sides), text, sides, name_setters(recorder, sides))
     if recorder.failed is not None:
-        actor, place, _ = recorder.failed
+        actor, place = recorder.failed
         event = recorder.event_of(actor)
         where = Place(place.file, place.line) if place is not None and place.line else (None if event is None else event.place)
         side = Side("fails", actor.describe(), recorder.row_of(actor), actor.clock, recorder.steps, where, event)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from .events import Event, Finding, Place, Row
 from .sources import read_sources
 
 if TYPE_CHECKING:
+    from ..kernel import Kernel
     from .recorder import Recorder
 
 _ROW_ORDER = {"host": 0, "stream": 1, "sm": 2, "puts": 3}
@@ -74,11 +77,26 @@ def make_record(recorder: Recorder, settings: dict[str, Any]) -> Record:
 
 
 def resolve(place: Any) -> Place | None:
-    """A source line from (kernel, number)."""
+    """A source line from (kernel, number), or from (kernel, None) the one with the kernel's ``def``."""
     if place is None or isinstance(place, Place):
         return place
-    location = place[0].location(place[1])
+    kernel, number = place
+    if number is None:
+        return _definition(kernel)
+    location = kernel.location(number)
     return Place(location.file, location.line) if location.line else None
+
+
+@functools.lru_cache(maxsize=256)
+def _definition(kernel: Kernel) -> Place | None:
+    """Where a kernel begins: at its ``def``, if a file of its lines has it, else at its first line."""
+    known = [line for line in kernel.table if line.line]
+    head = re.compile(rf"\s*def {re.escape(kernel.name)}\b")
+    for file in dict.fromkeys(line.file for line in known):
+        for number, text in enumerate(read_sources([file]).get(file, "").splitlines(), 1):
+            if head.match(text):
+                return Place(file, number)
+    return Place(known[0].file, min(line.line for line in known if line.file == known[0].file)) if known else None
 
 
 def _spread_puts(events: Iterable[Event]) -> None:

@@ -68,7 +68,7 @@ class Recorder:
         self.open: dict[Event, tuple[Any, WaitRequest | None]] = {}
         """Waits that have not ended: who waits, and for what (None for a host)."""
         self.findings: list[Finding] = []
-        self.failed: tuple[Any, Any, Exception] | None = None
+        self.failed: tuple[Any, Any] | None = None
         self.failed_rank: int | None = None
         """Whose host function raised what ended the run."""
         self.steps = 0
@@ -175,7 +175,9 @@ class Recorder:
     def program_begins(self, program: Program) -> None:
         """A program has got an SM."""
         launch = program.launch
-        event = self._begin(kinds.PROGRAM, self.row_of(program), launch.kernel.name, program.clock, None, f"program {program.pid}")
+        event = self._begin(
+            kinds.PROGRAM, self.row_of(program), launch.kernel.name, program.clock, (launch.kernel, None), f"program {program.pid}"
+        )
         event.parent = self._running.get(launch)
         self._running[program] = event
 
@@ -268,9 +270,9 @@ class Recorder:
         """The race check has found two accesses that nothing orders."""
         self.findings.append(race_finding(self, race, later, earlier))
 
-    def program_failed(self, actor: Any, place: Any, error: Exception) -> None:
-        """A program or a stream's work does something wrong, which ends the run."""
-        self.failed = (actor, place, error)
+    def program_failed(self, actor: Any, place: Any) -> None:
+        """A program or a stream's work does something wrong, which ends the run. place: in a kernel, else None."""
+        self.failed = (actor, place)
 
     @staticmethod
     def _label(memory: Memory, address: int) -> str:

@@ -67,6 +67,7 @@ class _Writer:
             process = self._packet().track_descriptor
             process.uuid = _RANKS + rank
             process.process.pid = 1 + rank  # 0 would be the idle process
+            process.child_ordering = process.EXPLICIT
             process.process.process_name = f"rank {rank}"
         for row, number in self._tracks.items():
             track = self._packet().track_descriptor

@@ -1,6 +1,6 @@
 // The lists beside the time line: what was found, and what is known of what is selected.
 
-const MOST_SIDES = 60;
+const MOST_SIDES = 60, MOST_PARTS = 30;
 
 class Panel {
   // show.event(number), show.finding(number), show.side(finding, side): what a click asks for.
@@ -185,14 +185,28 @@ class Panel {
     const effects = model.effects.get(event) ?? [];
     if (effects.length) fact(kind === "signal" ? "ends" : "began", ...effects.slice(0, 12).map((one) => element("div", {}, this.link(one))),
       effects.length > 12 ? `and ${effects.length - 12} more` : "");
+    const parts = kind === "program" || kind === "barrier" ? this.partsOf(event) : [];
+    if (parts.length) fact("in it", ...parts.slice(0, MOST_PARTS).map((one) => element("div", {}, this.link(one, false))),
+      parts.length > MOST_PARTS ? `and ${parts.length - MOST_PARTS} more` : "");
     const place = model.events.place[event];
     this.details.replaceChildren(element("h3", {}, titleOf(event)), element("p", {}, kind), facts,
       place === NONE ? "" : element("div", { class: "side" }, sourceView(place)));
     this.details.scrollTop = 0;
   }
 
-  link(event) {
-    const words = isPoint(event) || kindOf(event) === "wait" ? `${titleOf(event)}, by ${whoOf(event)}` : titleOf(event);
+  // What a program waited for, set and put, in order.
+  partsOf(event) {
+    const found = [];
+    const program = kindOf(event) === "program" ? event : model.events.parent[event];
+    const { first, last } = { first: model.begins.order[event], last: model.ends.order[event] };
+    for (let one = event + 1; one < model.count && model.begins.order[one] <= last; one++) {
+      if (model.events.parent[one] === program && model.begins.order[one] >= first) found.push(one);
+    }
+    return found;
+  }
+
+  link(event, tellsWho = true) {
+    const words = tellsWho && (isPoint(event) || kindOf(event) === "wait") ? `${titleOf(event)}, by ${whoOf(event)}` : titleOf(event);
     return element("button", { type: "button", class: "link", onclick: () => this.show.event(event) }, words);
   }
 }
