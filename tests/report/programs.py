@@ -73,6 +73,24 @@ def fails(text):
 
 
 @triton_dist.jit
+def tile_flags_kernel(flags):
+    """Rank 0 stores a tile of flags, rank 1 a single flag by its copy engine; each waits for the other one."""
+    offset = tl.arange(0, 4)
+    if dl.rank() == 0:
+        tl.store(dl.symm_at(flags, 1) + offset, 1 + offset)
+    dl.wait(flags + 2, 1, "sys", "acquire", waitValue=3)
+
+
+def tile_flags():
+    flags, source = triton_dist.symm_zeros((4,), torch.int32), torch.arange(1, 5, dtype=torch.int32)
+    other = triton_dist.Stream()
+    tile_flags_kernel[(1,)](flags)
+    if triton_dist.rank() == 1:
+        triton_dist.wait_value(flags[2:3], 3, stream=other)
+        triton_dist.copy_async(triton_dist.symm_peer(flags, 0), source, stream=other)
+
+
+@triton_dist.jit
 def put_kernel(inbox, source):
     libshmem_device.putmem_nbi_block(inbox, source, 64, (libshmem_device.my_pe() + 1) % libshmem_device.n_pes())
     libshmem_device.barrier_all_block()

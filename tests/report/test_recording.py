@@ -72,6 +72,17 @@ def test_streams_hosts_and_collectives():
     assert set(found) <= set(KINDS)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_waits_that_a_tile_or_a_copy_ended(seed):
+    record = record_of(programs.tile_flags, 2, seed=seed)
+    waits = {event.row.rank: event for event in record.events if event.kind == "wait" and event.row.kind == "sm"}
+    causes = {rank: wait.cause for rank, wait in waits.items() if wait.last > wait.first}
+    assert causes, "somebody has waited"
+    if 1 in causes:
+        assert causes[1].place == (programs.__file__, line_with("tl.store(dl.symm_at(flags, 1) + offset")) and causes[1].row == (0, "sm", 0)
+    assert causes[0].row == (1, "stream", 1) and causes[0].parent.kind == "copy"
+
+
 def test_puts_from_issue_to_delivery_and_device_barriers():
     record = record_of(programs.put)
     puts = [event for event in record.events if event.kind == "put"]

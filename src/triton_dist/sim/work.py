@@ -147,7 +147,7 @@ class Copy(Work):
             task.clock = task.machine.copied(self, task.clock, size)
             if self.moves_data:
                 ctypes.memmove(self.destination + offset, self.source + offset, size)
-                memory.changed(self.destination + offset, self.destination + offset + size)
+                memory.changed(self.destination + offset, self.destination + offset + size, task)
 
 
 class WriteValue(Work):

@@ -94,9 +94,10 @@ def _apart(machine: Machine, written: _Written) -> Iterator[None]:
     """What runs inside changes nothing: memory, queues and checks are as before at the end."""
     memory, races = machine.memory, machine.races
     before = [(allocation.lo, ctypes.string_at(allocation.lo, allocation.hi - allocation.lo)) for allocation in memory.allocations]
-    kept = memory.writes, memory.watchers, machine.timeline, machine.pending.entries, machine.recorder
+    kept = memory.writes, memory.watchers, memory.stored, machine.timeline, machine.pending.entries, machine.recorder
     found = None if races is None else (races.recorder, list(races.races))
-    memory.writes, memory.watchers, machine.timeline, machine.pending.entries, machine.recorder = written, {}, Timeline(), [], None
+    memory.writes, memory.watchers, memory.stored = written, {}, None
+    machine.timeline, machine.pending.entries, machine.recorder = Timeline(), [], None
     if races is not None:
         races.recorder = None
     try:
@@ -104,7 +105,7 @@ def _apart(machine: Machine, written: _Written) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        memory.writes, memory.watchers, machine.timeline, machine.pending.entries, machine.recorder = kept
+        memory.writes, memory.watchers, memory.stored, machine.timeline, machine.pending.entries, machine.recorder = kept
         if races is not None and found is not None:
             races.recorder, races.races = found
         for address, content in before:

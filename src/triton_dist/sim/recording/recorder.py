@@ -15,7 +15,7 @@ from ..memory import WORDS, element_index
 from ..requests import SYMBOLS
 from ..work import Copy, RecordEvent, Task, TorchCall, WaitEvent, WaitValue, WriteValue
 from . import events as kinds
-from .events import Event, Finding, Row
+from .events import Event, Finding, Place, Row
 from .findings import failure_finding, race_finding
 from .sources import user_place
 
@@ -74,9 +74,11 @@ class Recorder:
         self.steps = 0
         self._running: dict[Any, Event] = {}
         self._written: dict[int, Event] = {}
+        self._stored: dict[int, Event] = {}
         self._submitted: dict[Work, Event] = {}
         self._writes = RecordedWrites(self)
         machine.memory.writes = self._writes
+        machine.memory.stored = self.stored
         machine.recorder = self
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -90,6 +92,7 @@ class Recorder:
         if self.machine.races is not None:
             self.machine.races.recorder = None
         self._writes.stop()
+        self.machine.memory.stored = None
 
     def running(self) -> list[Event]:
         """Events of programs, work and puts that have not ended."""
@@ -214,11 +217,11 @@ class Recorder:
         event.cause = self._writer(request.address, request.itemsize)
 
     def _writer(self, address: int, itemsize: int) -> Event | None:
-        """Who set a word to what it holds; None if something else has changed it since, such as a copy or a torch operator."""
-        event = self._written.get(address)
-        write = self.machine.memory.writes.get(address)
-        if event is None or write is None:
-            return None
+        """Who set a word to what it holds; None if something else has changed it since, such as a torch operator."""
+        event, write = self._written.get(address), self.machine.memory.writes.get(address)
+        stored = self._stored.get(address >> 3)
+        if event is None or write is None or (stored is not None and stored.first > event.first):
+            return stored
         value = write[1]
         if not isinstance(value, (int, np.integer)):
             return event
@@ -232,6 +235,16 @@ class Recorder:
         event.parent = self.event_of(actor)
         event.end = max(event.begin, time)  # when others can see it
         self._written[address] = event
+
+    def stored(self, granule: int, actor: Program | Task) -> None:
+        """A tile or a copy was stored to a granule of 8 bytes that somebody waits for."""
+        what = "by a tile" if not isinstance(actor, Task) else "by a copy"
+        place = None if isinstance(actor, Task) else actor.launch.kernel.location_of(actor.generator)
+        event = self._at(kinds.SIGNAL, self.row_of(actor), "store", actor.clock, None, what)
+        event.place = Place(place.file, place.line) if place is not None and place.line else None
+        event.word = self._label(actor.memory, 8 * granule)
+        event.parent = self.event_of(actor)
+        self._stored[granule] = event
 
     def barrier_begins(self, program: Program, what: str, team: int, location: int) -> Event:
         """A program comes to a device barrier; the caller tells by ``barrier_ends`` when all have met."""

@@ -1,6 +1,7 @@
 // The lists beside the time line: what was found, and what is known of what is selected.
 
 const MOST_SIDES = 60, MOST_PARTS = 30;
+const NOT_KNOWN = "not known: a torch operator, an event that is left out, or the word had the value from the start";
 
 class Panel {
   // show.event(number), show.finding(number), show.side(finding, side): what a click asks for.
@@ -181,7 +182,7 @@ class Panel {
     if (parent !== NONE) fact("part of", this.link(parent));
     const cause = model.events.cause[event];
     if (cause !== NONE) fact(kind === "wait" ? "ended by" : "queued by", this.link(cause));
-    else if (kind === "wait") fact("ended by", open[event] ? "nobody: it had not ended when the run did" : "not known: the value is of a copy, a torch operator or an event left out");
+    else if (kind === "wait") fact("ended by", open[event] ? "nobody: it had not ended when the run did" : NOT_KNOWN);
     const effects = model.effects.get(event) ?? [];
     if (effects.length) fact(kind === "signal" ? "ends" : "began", ...effects.slice(0, 12).map((one) => element("div", {}, this.link(one))),
       effects.length > 12 ? `and ${effects.length - 12} more` : "");
