@@ -256,7 +256,7 @@ class Memory:
         return allocation
 
     def changed(self, lo: int, hi: int, by: Any = None) -> None:
-        """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word in there. by: the program or task that did, if known."""
+        """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word there. by: the program or task, if known."""
         self.version += 1
         watchers = self.watchers
         if not watchers:
