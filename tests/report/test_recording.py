@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import triton_dist
 from tests.report import programs
@@ -115,8 +116,25 @@ def test_a_race_between_streams():
             values.add_(1)
 
     record = record_of(run, 1, raises=DataRaceError, check="race")
-    assert [side.row[1] for side in record.findings[0].sides] == ["stream", "stream"]
-    assert {side.row.number for side in record.findings[0].sides} == {0, 1}
+    later, earlier = record.findings[0].sides
+    assert (later.row, earlier.row) == ((0, "stream", 1), (0, "stream", 0))
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    assert [lines[side.place.line - 1].strip() for side in (later, earlier)] == ["values.add_(1)", "values = torch.zeros(8)"]
+
+
+def test_a_race_with_a_collective():
+    def run():
+        dist.init_process_group("gloo")
+        values = torch.ones(8)
+        work = dist.all_reduce(values, async_op=True)
+        values.mul_(2)
+        work.wait()
+
+    record = record_of(run, 2, raises=DataRaceError, check="race")
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    for side in record.findings[0].sides:
+        wanted = "dist.all_reduce(values, async_op=True)" if "all_reduce" in side.what else "values.mul_(2)"
+        assert wanted in lines[side.place.line - 1] and side.event.kind == ("collective" if "all_reduce" in side.what else "operator")
 
 
 def test_a_deadlock_names_all_who_wait():

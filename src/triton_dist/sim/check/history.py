@@ -6,11 +6,14 @@ past have the same number, so that a whole tile is looked at by its few distinct
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .order import Order
+
+if TYPE_CHECKING:
+    from ..recording.events import Moment
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 """Kinds of access; an atomic one that only reads is a READ with an order."""
@@ -41,8 +44,8 @@ class Access:
         self.order = order
         self.places: np.ndarray | None = None
         self.lanes: np.ndarray | None = None
-        self.moment: tuple[float, int] | None = None
-        """Simulated time and step, where the run is recorded."""
+        self.moment: Moment | None = None
+        """When it was, where the run is recorded."""
 
     @property
     def by_threads(self) -> bool:

@@ -27,6 +27,14 @@ class Place(NamedTuple):
     line: int
 
 
+class Moment(NamedTuple):
+    """When something was done. time: simulated nanoseconds of a program, None of others. place: the line of the host that did it."""
+
+    step: int
+    time: float | None
+    place: Place | None
+
+
 class Event:
     """One thing that happened.
 

@@ -10,7 +10,7 @@ from ..check.actors import ProgramActor
 from ..check.copies import PendingActor
 from ..report import describe_wait
 from . import events as kinds
-from .events import Event, Finding, Place, Row, Side
+from .events import Event, Finding, Moment, Place, Row, Side
 from .sources import is_users
 from .waits_for import name_setters
 
@@ -32,20 +32,22 @@ def race_finding(recorder: Recorder, race: Race, later: Access, earlier: Access)
 
 
 def _access_side(recorder: Recorder, access: Access, told: RaceSide, role: str) -> Side:
+    """One of the two accesses. That of a word has no moment of its own: it is where its program has set or seen a word in that line."""
     actor = access.actor
     what = told.describe()
     now = recorder.moment(actor)
-    time, step = (now if role == "later access" else access.moment) or (None, None)
+    moment = now if role == "later access" else access.moment
     program = actor.issuer if type(actor) is PendingActor else actor
     if type(program) is not ProgramActor:
-        return _stream_side(recorder, actor, what, role, now[1] if step is None else step)
-    found = _program_event(recorder, program, now[1] if step is None else step)
+        return _stream_side(recorder, actor, what, role, moment or now)
+    found = _program_event(recorder, program, (moment or now).step)
     if found is None:
         return Side(role, what, place=_place_of(told.line))
-    if step is None:
-        near = _word_event(recorder, found, (program.kernel, access.location))
-        time, step = (found.begin, found.first) if near is None else (near.begin, near.first)
-    return Side(role, what, found.row, max(time or 0.0, found.begin), max(step, found.first), _place_of(told.line), found)
+    if moment is None:
+        near = _word_event(recorder, found, (program.kernel, access.location)) or found
+        moment = Moment(near.first, near.begin, None)
+    time, step = max(moment.time or 0.0, found.begin), max(moment.step, found.first)
+    return Side(role, what, found.row, time, step, _place_of(told.line), found)
 
 
 def _place_of(line: str) -> Place | None:
@@ -80,21 +82,21 @@ def _word_event(recorder: Recorder, program: Event, place: tuple) -> Event | Non
     return None
 
 
-def _stream_side(recorder: Recorder, actor: Any, what: str, role: str, step: int) -> Side:
+def _stream_side(recorder: Recorder, actor: Any, what: str, role: str, moment: Moment) -> Side:
     """An access by a stream, a host, or a collective of several ranks, which is shown on the first of them."""
-    key = recorder.machine.races.key_of(actor) if recorder.machine.races is not None else None
-    if not isinstance(key, tuple) or not key:
-        return Side(role, what)
-    if key[0] == "host":
-        row = Row(actor.rank, "host", 0)
-    elif actor.rank < 0:
-        row = Row(key[0], "stream", 0)
-    else:
-        row = Row(key[0], "stream", key[1])
-    event = next((event for event in reversed(recorder.events) if event.row == row and event.first <= step), None)
-    if event is None:
-        return Side(role, what, row, 0.0, step)
-    return Side(role, what, row, event.begin, step, event.place, event)
+    races = recorder.machine.races
+    key = None if races is None else races.key_of(actor)
+    if key is None:
+        return Side(role, what, place=moment.place)
+    together = actor.rank < 0
+    row = Row(actor.rank, "host", 0) if key[0] == "host" else Row(key[0], "stream", 0 if together else key[1])
+    for event in reversed(recorder.events):
+        if event.first > moment.step or event.kind in (kinds.WAIT, kinds.SIGNAL):
+            continue
+        if (event.kind == kinds.COLLECTIVE and event.row.rank == row.rank) if together else event.row == row:
+            place = event.place if together or moment.place is None else moment.place
+            return Side(role, what, event.row, event.begin, moment.step, place, event)
+    return Side(role, what, row, 0.0, moment.step, moment.place)
 
 
 def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import context
 from ..launch import KernelLaunch
 from ..memory import WORDS, element_index
 from ..requests import SYMBOLS
 from ..work import Copy, RecordEvent, Task, TorchCall, WaitEvent, WaitValue, WriteValue
 from . import events as kinds
-from .events import Event, Finding, Place, Row
+from .events import Event, Finding, Moment, Place, Row
 from .findings import failure_finding, race_finding
 from .sources import user_place
 
@@ -155,12 +156,17 @@ class Recorder:
         event = self._begin(kinds.OPERATOR, Row(rank, "stream", stream), name, begin, user_place(), "at once: its stream was idle")
         self._end(event, self.machine.stream_clock(rank, stream))
 
-    def collective(self, name: str, places: list[tuple[int, int]], nanoseconds: float) -> None:
-        """Streams of several ranks, as (rank, number), have done a collective together."""
+    @staticmethod
+    def called_at() -> Place | None:
+        """The user's line in which a rank's host is now."""
+        return user_place() if context.current() is not None else None
+
+    def collective(self, name: str, places: list[tuple[int, int]], lines: list[Place | None], nanoseconds: float) -> None:
+        """Streams of several ranks, as (rank, number), do a collective together. lines: where their hosts have called it."""
         ranks = f"of ranks {sorted({rank for rank, _ in places})}"
-        for rank, number in places:
+        for (rank, number), line in zip(places, lines, strict=True):
             end = self.machine.stream_clock(rank, number)
-            self._end(self._begin(kinds.COLLECTIVE, Row(rank, "stream", number), name, end - nanoseconds, None, ranks), end)
+            self._end(self._begin(kinds.COLLECTIVE, Row(rank, "stream", number), name, end - nanoseconds, line, ranks), end)
 
     def host_waits(self, rank: int, what: str) -> Event:
         """A host function waits; the caller tells by ``host_goes_on`` when it no longer does."""
@@ -274,10 +280,10 @@ class Recorder:
 
     # What is wrong
 
-    def moment(self, actor: Any) -> tuple[float, int]:
-        """Now, for an actor of the race check: time and step."""
+    def moment(self, actor: Any) -> Moment:
+        """Now, for an actor of the race check."""
         program = getattr(getattr(actor, "issuer", actor), "program", None)
-        return (0.0 if program is None else program.clock), self.steps
+        return Moment(self.steps, None, self.called_at()) if program is None else Moment(self.steps, program.clock, None)
 
     def raced(self, race: Race, later: Access, earlier: Access) -> None:
         """The race check has found two accesses that nothing orders."""

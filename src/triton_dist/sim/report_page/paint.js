@@ -99,7 +99,7 @@ class Painter {
       context.fillStyle = colours.line;
       context.fillRect(x, 0, 1, height);
       context.fillStyle = colours.muted;
-      if (x < width - 60) context.fillText(positionText(value, view.axis, step), x + 4, 13);
+      if (x < width - 60 && value >= 0) context.fillText(positionText(value, view.axis, step), x + 4, 13);
     }
     context.fillStyle = colours.line;
     context.fillRect(0, RULER - 1, width, 1);
@@ -302,9 +302,10 @@ class Painter {
     if ((y0 < RULER && y1 < RULER) || (y0 > this.height && y1 > this.height)) return;
     const { context } = this;
     const bend = Math.max(8, Math.min(60, Math.abs(x1 - x0) / 2));
+    const over = Math.abs(y1 - y0) < 1 ? 11 : 0; // within a row, over what is written there
     context.beginPath();
-    context.moveTo(x0, y0);
-    context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1, y1);
+    context.moveTo(x0, y0 - over);
+    context.bezierCurveTo(x0 + bend, y0 - over, x1 - bend, y1 - over, x1, y1);
     if (head) {
       context.moveTo(x1 - 5, y1 - 3);
       context.lineTo(x1, y1);
