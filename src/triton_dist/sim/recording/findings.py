@@ -95,7 +95,8 @@ def _stream_side(recorder: Recorder, actor: Any, what: str, role: str, moment: M
             continue
         if (event.kind == kinds.COLLECTIVE and event.row.rank == row.rank) if together else event.row == row:
             place = event.place if together or moment.place is None else moment.place
-            return Side(role, what, event.row, event.begin, moment.step, place, event)
+            step = min(moment.step, event.last) if together and event.last is not None else moment.step
+            return Side(role, what, event.row, event.begin, step, place, event)
     return Side(role, what, row, 0.0, moment.step, moment.place)
 
 

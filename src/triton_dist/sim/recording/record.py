@@ -62,7 +62,8 @@ def make_record(recorder: Recorder, settings: dict[str, Any]) -> Record:
     rows = {event.row for event in events} | {side.row for finding in recorder.findings for side in finding.sides if side.row is not None}
     rows |= {Row(rank, "host", 0) for rank in range(machine.world_size)}
     places = [event.place for event in events] + [side.place for finding in recorder.findings for side in finding.sides]
-    end = max((event.begin if event.end is None else event.end for event in events), default=0.0)
+    times = [event.begin if event.end is None else event.end for event in events]
+    end = max([*times, *(side.time for finding in recorder.findings for side in finding.sides)], default=0.0)
     facts = {"ranks": machine.world_size, "nodes": machine.num_nodes, "seed": machine.seed, "gpu": machine.gpu.name, **settings}
     return Record(
         facts | {"triton_dist": __version__},
