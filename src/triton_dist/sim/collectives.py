@@ -183,6 +183,8 @@ class Meeting:
         self._machine = machine
         self._streams: list[Any] = []
         self._places: list[tuple[int, int]] = []
+        self._called_at: list[Any] = []
+        """Source lines, where the run is recorded."""
         self._arrived: list[Any] = []
         self.known: Any = None
         """What whoever waits for it comes after, for ``check``."""
@@ -206,6 +208,8 @@ class Meeting:
         if self._machine is not None and self._machine.races is not None:
             self._arrived.append(self._machine.races.arrival(self.world_ranks[group_rank], stream))
         self._places.append((self.world_ranks[group_rank], stream))
+        if self._machine is not None and self._machine.recorder is not None:
+            self._called_at.append(self._machine.recorder.called_at())
         if stream_point is not None:
             self._streams.append(stream_point)
         if len(self.calls) == len(self.world_ranks):
@@ -218,11 +222,14 @@ class Meeting:
         """Move the data if everything is there. Returns whether the collective is done."""
         if not self.done and len(self.calls) == len(self.world_ranks) and all(point.done for point in self._streams):
             calls = self._ordered()
-            if self._machine is not None and self._machine.races is not None:
-                self._order(self._machine.races, calls)
-            run_calls(calls, self._machine is not None and self._machine.timing)
             if self._machine is not None:
-                self._machine.meet(self._places, collective_ns(self._machine.gpu.costs, busiest_rank_bytes(calls)))
+                nanoseconds = collective_ns(self._machine.gpu.costs, busiest_rank_bytes(calls))
+                self._machine.meet(self._places, nanoseconds)
+                if self._machine.recorder is not None:
+                    self._machine.recorder.collective(calls[0].name, self._places, self._called_at, nanoseconds)
+                if self._machine.races is not None:
+                    self._order(self._machine.races, calls)
+            run_calls(calls, self._machine is not None and self._machine.timing)
             self.done = True
         return self.done
 

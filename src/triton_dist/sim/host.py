@@ -171,11 +171,15 @@ class HostScheduler:
         if self._aborting:
             self._unwind(thread)
         autotuners = interrupted_autotuners()
+        recorder = self._machine.recorder
+        noted = None if recorder is None else recorder.host_waits(thread.context.rank, wait.describe())
         thread.wait = wait
         thread.give_up()
         restore(autotuners)
         if self._aborting:
             self._unwind(thread)
+        if recorder is not None and noted is not None:
+            recorder.host_goes_on(noted)
 
     def _unwind(self, thread: RankThread) -> None:
         thread.unwinds += 1
@@ -192,7 +196,9 @@ class HostScheduler:
                 pass
             self._finish_machine()
             return [thread.result for thread in self._threads]
-        except BaseException:
+        except BaseException as error:
+            if self._machine.recorder is not None:
+                self._machine.recorder.stop(error)
             self._abort()
             raise
         finally:
@@ -250,6 +256,8 @@ class HostScheduler:
         thread.wait = None
         self._resume(thread)
         if thread.error is not None:
+            if self._machine.recorder is not None:
+                self._machine.recorder.failed_rank = thread.context.rank
             thread.error.add_note(f"raised by rank {thread.context.rank} of {thread.context.world_size}")
             raise thread.error
 

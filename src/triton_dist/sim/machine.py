@@ -31,6 +31,7 @@ from .work import Copy, Task, Work
 if TYPE_CHECKING:
     from .check.checker import RaceChecker
     from .launch import KernelLaunch
+    from .recording.recorder import Recorder
 
 SCHEDULES = ("random", "round_robin", "straggler")
 _STRAGGLER_TURNS = 0.02
@@ -80,6 +81,8 @@ class Machine:
     program_class: type[Program] = Program
     races: RaceChecker | None = None
     """Looks for data races, if asked to."""
+    recorder: Recorder | None = None
+    """Keeps what happens, if asked to."""
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
 
@@ -148,6 +151,8 @@ class Machine:
         work.issued = self.host_clock[rank]
         if self.races is not None:
             work.known = self.races.submitted(work)
+        if self.recorder is not None:
+            self.recorder.submitted(work)
         queue.queue.append(work)
         self._advance(queue)
         return work
@@ -173,6 +178,8 @@ class Machine:
                 work.begin = max(stream.clock, work.issued)
                 if self.races is not None:
                     self.races.begins(work)
+                if self.recorder is not None:
+                    self.recorder.work_begins(work)
                 work.start(self)
         finally:
             stream.advancing = False
@@ -180,6 +187,8 @@ class Machine:
     def completed(self, work: Work) -> None:
         """Called by work that has finished."""
         self.finished += 1
+        if self.recorder is not None:
+            self.recorder.work_ends(work)
         stream = work.queue
         if stream is not None:
             stream.clock = max(stream.clock, work.end)
@@ -244,7 +253,10 @@ class Machine:
             free_since, sm = heapq.heappop(device.free)
             number = launch.next_program
             launch.next_program += 1
-            self._ready(self.program_class(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))
+            program = self.program_class(launch.program_id(number), launch, self, max(free_since, launch.begin), sm)
+            if self.recorder is not None:
+                self.recorder.program_begins(program)
+            self._ready(program)
             if launch.next_program == launch.count:
                 device.launches.popleft()
 
@@ -281,6 +293,8 @@ class Machine:
         launch.end = max(launch.end, actor.clock)
         launch.finished += 1
         self.memory.version += 1
+        if self.recorder is not None:
+            self.recorder.program_ends(actor)
         if self.races is not None:
             self.races.program_ended(actor.race)
         if device.launches:
@@ -291,6 +305,11 @@ class Machine:
             if self.races is not None:
                 self.races.launch_ended(launch)
             launch.complete(self)
+
+    def stuck_in_loops(self) -> list[Program]:
+        """Programs that go round a loop: those that saw no change, and those that may run but have changed nothing for long."""
+        running = self._ready_actors() if self._idle_steps else []
+        return [actor for actor in [*running, *self._spinning] if isinstance(actor, Program)]
 
     def step(self) -> bool:
         """Run until some work has finished, or for ``batch`` turns. False when nothing can move.
@@ -388,9 +407,11 @@ class Machine:
         """The error with who did it and where: in front of a SimulationError's text, as a note to any other."""
         if isinstance(error, DataRaceError):
             return error  # it names both sides itself
+        place = actor.launch.kernel.location_of_error(error.__traceback__) if isinstance(actor, Program) else None
+        if self.recorder is not None:
+            self.recorder.program_failed(actor, place)
         if not isinstance(actor, Program):
             return type(error)(f"{actor.describe()}: {error}") if isinstance(error, SimulationError) else error
-        place = actor.launch.kernel.location_of_error(error.__traceback__)
         if isinstance(error, SimulationError):
             return type(error)(f"{actor.describe()} at {place}: {error}")
         error.add_note(f"in {actor.describe()} at {place}")

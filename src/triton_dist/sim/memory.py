@@ -103,12 +103,19 @@ class Memory:
     known_words: dict[int, dict[int, Allocation]] = field(default_factory=lambda: {1: {}, 2: {}, 4: {}, 8: {}})
     """For each size the words, by address, that were found to be inside an allocation and aligned."""
     wake: Callable[[list], None] = lambda parked: None
+    stored: Callable[[int, Any], None] | None = None
+    """Told, where a run is recorded, who stored to a granule that somebody waits for."""
     adopt: Callable[[Memory, int], Allocation | None] = lambda memory, address: None
     """Asked for the allocation at an address that none is known at, before that is an error."""
     _starts: list[int] = field(default_factory=list)
     _allocations: list[Allocation] = field(default_factory=list)
     _freed: list[Allocation] = field(default_factory=list)
     _storages: dict[int, Allocation] = field(default_factory=dict)
+
+    @property
+    def allocations(self) -> list[Allocation]:
+        """All that are known and not freed, by address."""
+        return self._allocations
 
     def register(self, tensor: torch.Tensor, *, name: str | None = None, rank: int | None = None) -> Allocation:
         """Register the whole storage of a CPU tensor, once; it is forgotten when torch frees the storage.
@@ -248,8 +255,8 @@ class Memory:
             raise NotSymmetricError(f"{what} needs a pointer into the symmetric heap, but {name}; allocate it by triton_dist.symm_empty")
         return allocation
 
-    def changed(self, lo: int, hi: int) -> None:
-        """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word in there."""
+    def changed(self, lo: int, hi: int, by: Any = None) -> None:
+        """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word there. by: the program or task, if known."""
         self.version += 1
         watchers = self.watchers
         if not watchers:
@@ -260,6 +267,8 @@ class Memory:
         else:
             granules = [granule for granule in watchers if first <= granule <= last]
         for granule in granules:
+            if self.stored is not None and by is not None:
+                self.stored(granule, by)
             self.wake(watchers.pop(granule))
 
     def touch_all(self) -> None:

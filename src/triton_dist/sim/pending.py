@@ -80,6 +80,8 @@ class PendingCopies:
     def add(self, copy: PendingCopy) -> None:
         """Issue a copy, whose addresses were checked."""
         copy.time = copy.program.clock
+        if self._machine.recorder is not None:
+            self._machine.recorder.put_begins(copy)
         if self._machine.timing:
             self._land(copy)
             return
@@ -89,6 +91,8 @@ class PendingCopies:
     def run(self, copy: PendingCopy) -> None:
         """Carry a copy out at once."""
         copy.time = copy.program.clock
+        if self._machine.recorder is not None:
+            self._machine.recorder.put_begins(copy)
         self._land(copy)
 
     def complete(self, rank: int) -> None:
@@ -140,6 +144,8 @@ class PendingCopies:
                 value = WORDS[copy.nbytes][element_index(copy.target, copy.nbytes)]
                 memory.writes[copy.target] = (copy.program, value, copy.time, copy.location)
             memory.changed(copy.target, copy.target + copy.nbytes)
+        if self._machine.recorder is not None:
+            self._machine.recorder.put_ends(copy)
         if copy.signal is not None:
             if copy.race is not None:
                 signal = copy.signal

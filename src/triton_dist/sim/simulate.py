@@ -7,6 +7,7 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from .host import HostScheduler
 from .host_reads import HostReads
 from .machine import Machine
 from .process_group import CollectiveEngine
+from .recording.files import find_writer, recorded
 from .stream_barrier import StreamBarrier
 from .timeline import Timeline
 from .timing_machine import TimingMachine
@@ -72,6 +74,7 @@ def simulate(
     heap_size: int | None = None,
     timeline: Timeline | None = None,
     execute: str = "data",
+    report: str | Path | None = None,
     _process_state: Sequence[ProcessState] = (),
 ) -> list[Any]:
     """Run ``fn(*args, **kwargs)`` once on each of ``world_size`` simulated ranks and return the results, one for each rank.
@@ -94,6 +97,8 @@ def simulate(
         are real, floating-point tiles and tensors (and integer ones above a MiB) are neither computed nor copied, and a loop whose
         rounds cost the same runs once. Shapes of any size take seconds and hardly any memory (make them by ``torch.empty``);
         ``timeline`` and ``Event.elapsed_time`` say how long. See docs/simulator.md for what the clock models.
+    report: a file to write with all that happened, whether the run succeeds or raises (see docs/report.md). Its ending says which: ".html"
+        is a page for a browser, ".json" and ".pftrace" are traces for ui.perfetto.dev.
 
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
     machine finds wrong (DeadlockError, OutOfBoundsError, DataRaceError, ...) is raised as well. Two simulations at once from two threads
@@ -111,10 +116,13 @@ def simulate(
     if options is not None and EXECUTE[execute].timing:
         raise InvalidArgumentError(f"check={check!r} looks at every access, and execute={execute!r} leaves most of them out; use 'data'")
     heap_size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
+    write_report = None if report is None else find_writer(report)
     with _one_at_a_time:
         machine = EXECUTE[execute](world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         if options is not None:
             machine.races = RaceChecker(machine.memory, options)
+        shown = {"schedule": schedule, "execute": execute, "check": options is not None}
+        recording = None if write_report is None else recorded(machine, write_report, shown)
         simulation = Simulation(machine, heap_size)
         caller, settings = VirtualProcess(_process_state), RunWideState()
         scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)
@@ -124,7 +132,12 @@ def simulate(
             process = VirtualProcess.for_rank(rank, _environment(context), RankWorld(), _process_state)
             scheduler.add_rank(context, process, _body(context, fn, args, kwargs or {}))
         try:
-            with _simulated_driver(), installed(simulation.collectives), _rare_collections(machine.races is not None):
+            with (
+                recording or contextlib.nullcontext(),
+                _simulated_driver(),
+                installed(simulation.collectives),
+                _rare_collections(machine.races is not None),
+            ):
                 results = scheduler.run()
                 if machine.races is not None:
                     machine.races.finish()

@@ -124,12 +124,14 @@ class StreamOrder(TorchDispatchMode):
                 return outputs
         races = context.machine.races
         if not context.busy(context.stream):
+            begin = context.machine.stream_clock(context.rank, context.stream)
             outputs = func(*args, **kwargs)
-            if races is not None:
-                self._check_now(races, func, args, kwargs, outputs)
             if func in PRODUCTS:
                 nanoseconds = context.machine.gpu.costs.torch_ns + self._time(func, args, kwargs, outputs).alone
                 context.machine.take_time(context.rank, context.stream, nanoseconds)
+            self._note(func, begin)
+            if races is not None:
+                self._check_now(races, func, args, kwargs, outputs)
             return outputs
         kind = _kind(func)
         if kind.at_once:
@@ -155,9 +157,16 @@ class StreamOrder(TorchDispatchMode):
                     return outputs
         context.synchronize(context.stream, f"torch operator {func}")
         outputs = func(*args, **kwargs)
+        self._note(func, context.machine.stream_clock(context.rank, context.stream))
         if races is not None:
             self._check_now(races, func, args, kwargs, outputs)
         return outputs
+
+    def _note(self, func: Any, begin: float) -> None:
+        """Tell the recorder, where there is one, of an operator that has run at once."""
+        recorder = self._context.machine.recorder
+        if recorder is not None and not _kind(func).at_once:
+            recorder.operator_ran(self._context.rank, self._context.stream, _label(func), begin)
 
     def _check_now(self, races: RaceChecker, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> None:
         """Tell the race check of an operator that has run: in its stream, and the host waits for one that gives it a value."""

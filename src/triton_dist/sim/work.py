@@ -148,7 +148,7 @@ class Copy(Work):
             task.clock = task.machine.copied(self, task.clock, size)
             if self.moves_data:
                 ctypes.memmove(self.destination + offset, self.source + offset, size)
-                memory.changed(self.destination + offset, self.destination + offset + size)
+                memory.changed(self.destination + offset, self.destination + offset + size, task)
 
 
 class WriteValue(Work):
@@ -184,9 +184,13 @@ class WaitValue(Work):
         task.memory.check(self.address, self.address + self.dtype.itemsize, self.dtype.itemsize, "signal wait")
         size = self.dtype.itemsize
         view, index = WORDS[size], element_index(self.address, size)
+        request, recorder = WaitRequest(self.address, size, self.compare, self.value), task.machine.recorder
+        noted = None if recorder is None else recorder.wait_begins(task, request)
         while not COMPARISONS[self.compare](view[index], self.value, 1 << (8 * size - 1)):
-            yield WaitRequest(self.address, size, self.compare, self.value)
+            yield request
         see_word(task, self.address)
+        if recorder is not None and noted is not None:
+            recorder.wait_ends(noted, task, self.address, size)
         if task.machine.races is not None:
             task.machine.races.stream_saw_word(self, self.address, size, self.compare, self.value)
         task.clock += task.machine.gpu.costs.stream_wait_ns

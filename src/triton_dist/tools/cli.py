@@ -104,11 +104,13 @@ def _app(typer: Any) -> Any:
         heap_size: int = typer.Option(None, "--heap-size", help="Bytes of each rank's symmetric heap."),
         perf_iters: int = typer.Option(None, "--perf-iters", min=1, help="At most so many rounds of profiler_utils.perf_func."),
         prefix: bool = typer.Option(False, "--prefix", help="Begin each line of output with the rank."),
+        report: str = typer.Option(None, "--report", help="Write what happened to this file: .html a page, .json or .pftrace a trace."),
     ) -> None:
         """Run a script written for CUDA and torchrun on simulated ranks, unchanged. Started by torchrun, it is one rank on its GPU."""
         from .run.command import run as run_script
 
         settings = {"ranks": ranks, "nodes": nodes, "seed": seed, "schedule": schedule, "gpu": gpu, "heap_size": heap_size}
+        settings["report"] = report
         raise typer.Exit(run_script(script, arguments or [], prefix=prefix, perf_iters=perf_iters, **settings))
 
     return app

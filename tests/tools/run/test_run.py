@@ -82,11 +82,19 @@ def test_a_report_of_the_simulator(how, error, said):
         (("--gpu", "abacus", SCRIPTS / "helper.py"), "abacus"),
         (("--schedule", "slow", SCRIPTS / "helper.py"), "slow"),
         (("--heap-size", 0, SCRIPTS / "helper.py"), "heap_size=0"),
+        (("--report", "run.pdf", SCRIPTS / "helper.py"), "run.pdf"),
     ],
 )
 def test_wrong_usage_is_named(arguments, said):
     done = check(run(*arguments), 2)
     assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("how, code", [("deadlock", 1), ("0", 1), ("raise", 1)])
+def test_a_report_is_written_and_named(tmp_path, how, code):
+    done = check(run("--report", tmp_path / "run.html", SCRIPTS / "endings.py", how), code)
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "endings.py" in text and f"report: {tmp_path / 'run.html'}" in done.stderr
 
 
 def test_a_script_that_is_no_python(tmp_path):
@@ -98,3 +106,8 @@ def test_a_script_that_is_no_python(tmp_path):
 def test_under_torchrun_without_a_gpu_it_says_so():
     done = check(run(SCRIPTS / "helper.py", TORCHELASTIC_RUN_ID="1", RANK="0", CUDA_VISIBLE_DEVICES=""), 2)
     assert "no GPU" in done.stderr and "triton-dist run --ranks" in done.stderr
+
+
+def test_ranks_on_gpus_are_not_recorded():
+    done = check(run("--report", "run.html", SCRIPTS / "helper.py", TORCHELASTIC_RUN_ID="1", RANK="0", CUDA_VISIBLE_DEVICES=""), 2)
+    assert "--report" in done.stderr and "Traceback" not in done.stderr

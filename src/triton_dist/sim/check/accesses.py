@@ -18,6 +18,7 @@ from .words import Touch, Word
 
 if TYPE_CHECKING:
     from ..memory import Allocation
+    from ..recording.recorder import Recorder
 
 _MANY_WORDS = 64
 """Elements up to which an atomic access of a tile counts as one of each word, with what each orders."""
@@ -26,7 +27,9 @@ _MANY_HISTORIES = 1 << 20
 
 
 class AccessChecker:
-    """Shadow memory of all allocations and the races found. options: what to do with a race."""
+    """Shadow memory of all allocations and the races found. options: what to do with a race. recorder: keeps what happens, if asked to."""
+
+    recorder: Recorder | None = None
 
     def __init__(self, options: RaceCheck) -> None:
         self.options = options
@@ -133,6 +136,8 @@ class AccessChecker:
         if number is None:
             is_program = type(actor) is ProgramActor
             access = Access(actor, actor.time, thread, actor.thread_time, location, kind, order, actor.warp_time)
+            if self.recorder is not None:
+                access.moment = self.recorder.moment(actor)
             number = self._histories.new(access)
             if not fresh:
                 actor.records[key] = number
@@ -380,6 +385,8 @@ class AccessChecker:
         self._seen.add(key)
         race = Race.of(access, earlier, allocation, lo, hi)
         self.races.append(race)
+        if self.recorder is not None:
+            self.recorder.raced(race, access, earlier)
         if not self.options.collect or len(self.races) >= self.options.limit:
             raise self.error()
 

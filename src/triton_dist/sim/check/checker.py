@@ -71,6 +71,10 @@ class RaceChecker(PutChecker):
             found = self._actors[key] = Actor(rank, len(self._actors), label)
         return found
 
+    def key_of(self, actor: Any) -> Any:
+        """What ``actor`` is kept under: ("host", rank), (rank, stream), or the ranks of a group. None for a program or a copy."""
+        return next((key for key, known in self._actors.items() if known is actor), None)
+
     def host(self, rank: int) -> Actor:
         """The host thread of a rank."""
         return self._actors.get(("host", rank)) or self.actor(("host", rank), rank, f"rank {rank}, its host")

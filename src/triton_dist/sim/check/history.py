@@ -6,11 +6,14 @@ past have the same number, so that a whole tile is looked at by its few distinct
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .order import Order
+
+if TYPE_CHECKING:
+    from ..recording.events import Moment
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 """Kinds of access; an atomic one that only reads is a READ with an order."""
@@ -26,7 +29,7 @@ class Access:
     an address each, the addresses in ascending order and the threads.
     """
 
-    __slots__ = ("actor", "time", "thread", "thread_time", "warp_time", "location", "kind", "order", "places", "lanes")
+    __slots__ = ("actor", "time", "thread", "thread_time", "warp_time", "location", "kind", "order", "places", "lanes", "moment")
 
     def __init__(
         self, actor: Any, time: int, thread: int, thread_time: int, location: Any, kind: str, order: Order | None = None, warp_time: int = 0
@@ -41,6 +44,8 @@ class Access:
         self.order = order
         self.places: np.ndarray | None = None
         self.lanes: np.ndarray | None = None
+        self.moment: Moment | None = None
+        """When it was, where the run is recorded."""
 
     @property
     def by_threads(self) -> bool:

@@ -118,7 +118,7 @@ def _update(context: Program, descriptor: Descriptor, index, value, kind: int | 
         size = int(np.prod(descriptor.block))
         value = value.reshape(descriptor.block) if value.size == size else np.broadcast_to(value, descriptor.block)
     view[...] = value[place] if kind is None else _combine(kind, view, value[place], descriptor.unsigned)
-    context.memory.changed(lo, hi)
+    context.memory.changed(lo, hi, context)
     if context.matrix_ns:
         context.settle()
 
@@ -164,7 +164,7 @@ def scatter(context: Program, descriptor: Descriptor, rows, column: int, value, 
             view, place = part
             view[...] = value[position, place]
             address = view.__array_interface__["data"][0]
-            context.memory.changed(address, address + view.nbytes)
+            context.memory.changed(address, address + view.nbytes, context)
 
 
 def _row(context: Program, descriptor: Descriptor, row: int, column: int, width: int, what: str):

@@ -250,7 +250,7 @@ def store(context: Program, pointers, value, masks: tuple, dtype: np.dtype, shap
                 axes = pointers.layout.axes
                 counts = [value.shape[axis] if axis not in axes else count for axis, count in enumerate(counts)]
             window(address, tuple(counts), strides, dtype)[...] = value
-            context.memory.changed(lo, hi)
+            context.memory.changed(lo, hi, context)
             if context.matrix_ns:
                 context.settle()  # a tile is stored when its products are done
             return
@@ -259,7 +259,7 @@ def store(context: Program, pointers, value, masks: tuple, dtype: np.dtype, shap
         return
     value = np.broadcast_to(value, shape)
     scalar_view(dtype)[element_index(selected, dtype.itemsize)] = value.reshape(-1) if mask is None else value[np.broadcast_to(mask, shape)]
-    context.memory.changed(int(selected.min()), int(selected.max()) + dtype.itemsize)
+    context.memory.changed(int(selected.min()), int(selected.max()) + dtype.itemsize, context)
 
 
 def check_scalar(context: Program, address: int, itemsize: int, what: str, origin: Allocation | None) -> None:

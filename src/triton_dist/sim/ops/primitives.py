@@ -105,16 +105,22 @@ def wait(
         if not holds(view[index], expected, half):
             begin = context.clock
             request = WaitRequest(word, itemsize, compare, expected, location)
+            recorder = context.machine.recorder
+            noted = None if recorder is None else recorder.wait_begins(context, request)
             while True:
                 yield request
                 if holds(view[index], expected, half):
                     break
             see_word(context, word)
             context.machine.timeline.waited(context, word, begin)
+            if recorder is not None and noted is not None:
+                recorder.wait_ends(noted, context, word, itemsize)
         else:
             write = memory.writes.get(word)
             if write is not None and write[2] > context.clock:
                 context.clock = write[2]
+            if context.machine.recorder is not None:
+                context.machine.recorder.wait_holds(context, WaitRequest(word, itemsize, compare, expected, location))
         if context.race is not None and threads is not None:
             if threads:
                 context.at = location  # other threads of the block may have moved on meanwhile

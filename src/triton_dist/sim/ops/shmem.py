@@ -315,6 +315,8 @@ def _meet(context: Program, what: str, number: int, completes: int, location: in
             f"{what} of team {number} while {meeting.inside.describe()} is in a barrier of this team; one caller of each rank at a time"
         )
     meeting.inside = context
+    recorder = context.machine.recorder
+    noted = None if recorder is None else recorder.barrier_begins(context, what, number, location)
     if completes:
         pending.complete(context.rank)
     context.settle()
@@ -335,6 +337,8 @@ def _meet(context: Program, what: str, number: int, completes: int, location: in
         context.at = location
         context.race.checker.meets(context, threads, [teams.meeting(peer, number).known[epoch] for peer in members])
     meeting.inside = None
+    if recorder is not None and noted is not None:
+        recorder.barrier_ends(noted, context)
 
 
 def _put_to_member(context: Program, what: str, target: int, source: int, nbytes: int, threads: Threads, location: int) -> None:

@@ -23,6 +23,8 @@ def run(path: str, arguments: Sequence[str], **options: Any) -> int:
             return simulated.run(path, arguments, Options(**options))
         from . import on_gpus
 
+        if options.get("report") is not None:
+            raise InvalidArgumentError("--report: only simulated ranks are recorded; leave it out on GPUs")
         script = on_gpus.prepare(path, arguments)
     except (InvalidArgumentError, NotInitializedError) as error:
         print(f"triton-dist run: {error}", file=sys.stderr)

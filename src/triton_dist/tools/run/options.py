@@ -11,6 +11,7 @@ from ...errors import InvalidArgumentError
 class Options:
     """ranks, nodes, seed, schedule, gpu, heap_size: as ``simulate`` takes them.
 
+    report: a file for what happened, as ``simulate`` takes it.
     prefix: begin each line of output with the rank. perf_iters: bound of the rounds that ``profiler_utils.perf_func`` makes.
     Raises InvalidArgumentError for numbers that make no world.
     """
@@ -21,6 +22,7 @@ class Options:
     schedule: str = "random"
     gpu: str = "h100"
     heap_size: int | None = None
+    report: str | None = None
     prefix: bool = False
     perf_iters: int | None = None
 

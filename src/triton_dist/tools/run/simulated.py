@@ -44,6 +44,7 @@ def run(path: str, arguments: Sequence[str], options: Options) -> int:
                 gpu=options.gpu,
                 num_nodes=options.nodes,
                 heap_size=options.heap_size,
+                report=options.report,
                 _process_state=(RankModules(),),
             )
     except SystemExit as request:

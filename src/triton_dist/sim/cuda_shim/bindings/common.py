@@ -34,7 +34,7 @@ class Fill(Work):
         if size:
             task.memory.check(self.address, self.address + size, self.width, "memset of")
             ctypes.memmove(self.address, self.pattern * self.count, size)
-            task.memory.changed(self.address, self.address + size)
+            task.memory.changed(self.address, self.address + size, task)
             task.clock = task.machine.computed(task.rank, task.clock, AT_ONCE)
 
 
