@@ -198,11 +198,11 @@ def test_overlapping_hides_the_shorter_part():
 
 
 def test_products_of_two_streams_fill_each_others_last_waves():
-    """80 tiles for 132 SMs: behind one another a wave each, on streams of their own as much as the SMs have to do."""
+    """No tile divides the product evenly: behind one another each leaves SMs idle, on streams of their own others use them."""
 
     def on(streams: int):
         others = [current_stream(), *(Stream() for _ in range(streams - 1))]
-        left, right = torch.empty(1024, 8192, dtype=torch.bfloat16), torch.empty(8192, 2560, dtype=torch.bfloat16)
+        left, right = torch.empty(512, 8192, dtype=torch.bfloat16), torch.empty(8192, 4352, dtype=torch.bfloat16)
 
         def work():
             begin = current_stream().record_event()
@@ -216,9 +216,9 @@ def test_products_of_two_streams_fill_each_others_last_waves():
         return work
 
     four, one = timed(lambda: on(4)), timed(lambda: on(1))
-    assert four < 0.7 * one
+    assert four < 0.92 * one
     costs = H100.costs
-    assert four > 4 * 2 * 1024 * 8192 * 2560 / (132 * costs.matrix_flop_per_ns["fp16"]) * 1e-6  # not faster than the GPU
+    assert four > 4 * 2 * 512 * 8192 * 4352 / (132 * costs.matrix_flop_per_ns["fp16"]) * 1e-6  # not faster than the GPU
 
 
 def test_slow_links_are_the_bound_of_the_overlapped_form():

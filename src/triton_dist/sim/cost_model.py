@@ -8,6 +8,8 @@ for its time (``execute="timing"``) uses the shared ones, too: memory, links and
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -182,10 +184,22 @@ def collective_ns(costs: Costs, nbytes: float) -> float:
     return costs.collective_ns + nbytes / costs.collective + costs.collective_ramp_ns * min(1.0, nbytes / COLLECTIVE_RAMP)
 
 
+_TILE_RATES = ((64 * 64, 0.5), (64 * 128, 0.7), (128 * 128, 0.85), (128 * 256, 1.0))
+"""(elements of a tile, share of the matrix units' rate that it reaches); in between, by the logarithm."""
+
+
 @functools.cache
 def _library_tiles() -> tuple[tuple[int, int, float], ...]:
-    """(rows, columns, share of the matrix units' rate) of the tiles that a library's matrix product is made of."""
-    return ((128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.85), (64, 256, 0.8), (64, 128, 0.7), (64, 64, 0.5))
+    """(rows, columns, share of the matrix units' rate) of the tiles that a library has to choose from."""
+    sizes = [(rows, columns) for rows in (64, 128, 192, 256) for columns in range(64, 257, 32)]
+    return tuple((rows, columns, _tile_rate(rows * columns)) for rows, columns in sizes if rows * columns <= 192 * 256)
+
+
+def _tile_rate(elements: int) -> float:
+    for (small, low), (large, high) in itertools.pairwise(_TILE_RATES):
+        if elements <= large:
+            return low + (high - low) * math.log2(elements / small) / math.log2(large / small)
+    return _TILE_RATES[-1][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +219,8 @@ AT_ONCE = OperatorTime(0.0, 0.0)
 def matmul_time(costs: Costs, sm_count: int, m: int, n: int, k: int, itemsize: int, ieee: bool = False) -> OperatorTime:
     """A library's product of (m, k) and (k, n), without its launch: the best tile's whole waves, or the memory's time.
 
-    Where the tiles are fewer than the SMs, K is split, as libraries do.
+    A library is taken to find the best tile, of many widths, so that few SMs are idle in the last wave. Where the tiles are fewer than
+    the SMs, K is split, as libraries do.
     """
     if not (m and n and k):
         return AT_ONCE
