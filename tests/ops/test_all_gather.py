@@ -54,7 +54,7 @@ def into_given_memory() -> bool:
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_output_alignment_and_strides(world, world_size):
+def test_gathers_of_any_alignment(world, world_size):
     assert all(world(into_given_memory, world_size))
 
 
@@ -67,7 +67,7 @@ def in_subgroups() -> bool:
     return out.tolist() == [rank % 2] * 5 + [rank % 2 + 2] * 5
 
 
-def test_subgroups(world):
+def test_gathers_in_subgroups(world):
     assert all(world(in_subgroups, 4))
 
 

@@ -59,7 +59,7 @@ def test_sums(world, method, dtype, world_size):
 @pytest.mark.parametrize("op", ["avg", "max", "min"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
 @pytest.mark.parametrize("method", KERNELS)
-def test_other_operations(world, method, dtype, op):
+def test_other_reductions(world, method, dtype, op):
     if op == "avg" and not dtype.is_floating_point:
         pytest.skip("an average of integers is refused; see below")
     assert all(world(body, 3, args=(method, dtype, op)))
@@ -118,7 +118,7 @@ def into_given_memory(method: str) -> bool:
 
 @pytest.mark.parametrize("method", module.METHODS[1:])
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_output_alignment_strides_and_in_place(world, world_size, method):
+def test_sums_of_any_alignment_and_in_place(world, world_size, method):
     assert all(world(into_given_memory, world_size, args=(method,)))
 
 
@@ -131,7 +131,7 @@ def in_subgroups() -> list[float]:
     return [all_reduce(x, group=groups[rank % 2], method=method)[3].item() for method in KERNELS]
 
 
-def test_subgroups(world):
+def test_sums_of_subgroups(world):
     assert world(in_subgroups, 4) == [[2.0, 2.0], [4.0, 4.0], [2.0, 2.0], [4.0, 4.0]]
 
 

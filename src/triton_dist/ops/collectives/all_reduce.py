@@ -20,7 +20,7 @@ import triton_dist.language as dl
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..team import Team, find_team
-from .reduction import accumulator_of, reduce_staged
+from .reduction import accumulator_of, reduce_staged, staging_at
 from .staging import Staging, end_call, meet, programs_for, staging_of
 
 METHODS = ("auto", "one_shot", "two_shot", "library")
@@ -32,33 +32,34 @@ _MOST_PROGRAM_BYTES = 16 << 10
 
 @triton_dist.jit(do_not_specialize=["index"])
 def one_shot_kernel(
-    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, capacity,
+    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, padded, capacity,
     SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
 ):  # fmt: skip
     """``out`` becomes all ranks' ``x``, reduced; ``count`` elements. Program ``p`` stages and reduces piece ``p``.
 
-    capacity: elements of a slot of ``staging``, a multiple of 16 bytes. SIZE: ranks of the team. WORDS: that, up to a power of 2.
+    padded: count up to a multiple of 16, so that what goes over the links goes in whole words whatever the count. capacity: elements of a
+    slot of ``staging``. SIZE: ranks of the team. WORDS: that, up to a power of 2.
     SUM: type of the sums. OP: see reduction.py.
     """
     now = tl.load(epoch) + 1
     slot = now % 2 * capacity
-    piece = tl.cdiv(tl.cdiv(count, tl.num_programs(0)), BLOCK) * BLOCK
+    piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
-    end = tl.minimum(begin + piece, count)
+    end = tl.minimum(begin + piece, padded)
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
-        tl.store(staging + slot + offset, tl.load(x + offset, mask=offset < end), mask=offset < end)
+        tl.store(staging + slot + offset, tl.load(x + offset, mask=offset < count, other=0.0), mask=offset < end)
     peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, now, WORDS))
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
         total = reduce_staged(peers, slot + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
-        tl.store(out + offset, total.to(out.dtype.element_ty), mask=offset < end)
+        tl.store(out + offset, total.to(out.dtype.element_ty), mask=(offset < end) & (offset < count))
     end_call(epoch, finished, now)
 
 
 @triton_dist.jit(do_not_specialize=["index"])
 def two_shot_kernel(
-    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, part, capacity,
+    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, padded, part, capacity,
     SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
 ):  # fmt: skip
     """As ``one_shot_kernel``. Program ``p`` moves piece ``p`` of every part; rank ``r`` reduces part ``r``, of ``part`` elements.
@@ -74,17 +75,16 @@ def two_shot_kernel(
         for first in range(begin, end, BLOCK):
             inner = first + tl.arange(0, BLOCK)
             offset = rank * part + inner
-            inside = (inner < end) & (offset < count)
-            tl.store(staging + offset, tl.load(x + offset, mask=inside), mask=inside)
+            inside = (inner < end) & (offset < padded)
+            tl.store(staging + offset, tl.load(x + offset, mask=inside & (offset < count), other=0.0), mask=inside)
     peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS))
     for first in range(begin, end, BLOCK):
         inner = first + tl.arange(0, BLOCK)
         offset = index * part + inner
-        inside = (inner < end) & (offset < count)
+        inside = (inner < end) & (offset < padded)
         total = reduce_staged(peers, offset, inside, staging.dtype.element_ty, SUM, OP, SIZE).to(staging.dtype.element_ty)
         for rank in range(SIZE):
-            theirs = tl.multiple_of(tl.load(peers + rank), 16).to(tl.pointer_type(staging.dtype.element_ty)) + capacity
-            tl.store(theirs + offset, total, mask=inside)
+            tl.store(staging_at(peers, rank, staging.dtype.element_ty) + capacity + offset, total, mask=inside)
     results = dl.consume_token(results, meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS))
     for rank in range(SIZE):
         for first in range(begin, end, BLOCK):
@@ -153,10 +153,10 @@ def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
     """What ``all_reduce`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
     count, width = x.numel(), x.element_size()
     space = staging_of("all_reduce one_shot", team, group, x.device)
-    staging = space.buffer.at_least(2 * round_up(count * width, 16))
+    staging = space.buffer.at_least(2 * round_up(count, 16) * width)
     programs = programs_for(count * width)
     return Launch.of(one_shot_kernel, programs)(
-        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, staging.numel() // width // 2,
+        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), staging.numel() // width // 2,
         **_constants(team, triton.cdiv(count, programs), width, accumulator, op),
     )  # fmt: skip
 
@@ -169,7 +169,7 @@ def two_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
     staging = space.buffer.at_least(2 * team.size * part * width)
     programs = programs_for(part * width)
     return Launch.of(two_shot_kernel, programs)(
-        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, part, staging.numel() // width // 2,
+        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), part, staging.numel() // width // 2,
         **_constants(team, triton.cdiv(part, programs), width, accumulator, op),
     )  # fmt: skip
 

@@ -31,10 +31,15 @@ def accumulator_of(what: str, dtype: torch.dtype, op: str) -> tl.dtype:
 
 
 @triton.jit
+def staging_at(peer_staging, rank, ELEMENT: tl.constexpr):
+    """A pointer to a rank's staging memory, from the addresses of all."""
+    # The alignment is of the pointer: of the integer that it was made from it would be forgotten.
+    return tl.multiple_of(tl.load(peer_staging + rank).to(tl.pointer_type(ELEMENT)), 16)
+
+
+@triton.jit
 def _staged(peer_staging, rank, offset, mask, ELEMENT: tl.constexpr, SUM: tl.constexpr):
-    """Elements at ``offset`` of a rank's staging memory."""
-    base = tl.multiple_of(tl.load(peer_staging + rank), 16).to(tl.pointer_type(ELEMENT))
-    return tl.load(base + offset, mask=mask).to(SUM)
+    return tl.load(staging_at(peer_staging, rank, ELEMENT) + offset, mask=mask).to(SUM)
 
 
 @triton.jit
