@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from ..lints import Finding
 from ..sim.ir import Operation
@@ -13,32 +14,45 @@ from .ptx import Instruction, Ptx, reached_before
 from .traces import Kind, Tracer, Warps, load_before_wait, partition_operations, waits_before_loads, warps_of
 
 
-def check_order(source: Source, ttgir: Operation, ptx: Ptx, arch: int) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Pair:
+    """A wait and a load that it guards, by key. needed: waits that come before the load's k-th time, see ``traces``."""
+
+    wait: Key
+    load: Key
+    needed: list[int]
+
+
+def guarded_pairs(source: Source) -> list[Pair]:
+    """All waits of the source with the loads that come after them and that they may be for."""
+    pairs = []
+    for wait in source.waits:
+        for load in source.loads:
+            if source.may_guard(wait, load):
+                needed = waits_before_loads(Tracer(source.tree, _kind(wait, load, source.tree)).traces(Warps()))
+                if any(needed):
+                    pairs.append(Pair(wait, load, needed))
+    return pairs
+
+
+def check_order(source: Source, pairs: list[Pair], ttgir: Operation, ptx: Ptx, arch: int) -> Iterator[Finding]:
     """Compare the order of every wait and every load that it guards in the source with that in the GPU IR and in the PTX."""
-    compiled_waits = [wait.whole for wait in waits_in(ttgir)]
     all_compiled = list(operations(ttgir))
     groups = warps_of(ttgir, all_compiled)
     present = {key_of_op(op) for op in all_compiled if is_load(op)}
-    for wait_key in source.waits:
-        for load_key, load in source.loads.items():
-            if not source.may_guard(wait_key, load_key):
-                continue
-            wanted = Tracer(source.tree, _kind(wait_key, load_key, source.tree)).traces(Warps())
-            needed = waits_before_loads(wanted)
-            if not any(needed):
-                continue
-            where = _Where(shown(chain_of(load)), shown(source.waits[wait_key].chain), arch)
-            kind = _kind(wait_key, load_key, ttgir)
-            tracer = Tracer(ttgir, kind)
-            traces = {group: tracer.traces(group) for group in groups}
-            found = list(_moved(needed, traces, kind, where))
-            if not found and load_key not in present:
-                found = list(_merged(source, needed, wait_key, load_key, present, where))
-            if not found and compiled_waits:
-                in_order = not any(load_before_wait(one) for one in traces.values())
-                copies = sum(1 for op in _waits_with(wait_key, ttgir))
-                found = list(_moved_in_ptx(ptx, source, ttgir, wait_key, load_key, copies if in_order else -1, where))
-            yield from found
+    for pair in pairs:
+        where = _Where(shown(chain_of(source.loads[pair.load])), shown(source.waits[pair.wait].chain), arch)
+        kind = _kind(pair.wait, pair.load, ttgir)
+        tracer = Tracer(ttgir, kind)
+        traces = {group: tracer.traces(group) for group in groups}
+        found = list(_moved(pair.needed, traces, kind, where))
+        if not found and pair.load not in present:
+            found = list(_merged(source, pair, present, where))
+        if not found:
+            in_order = not any(load_before_wait(one) for one in traces.values())
+            copies = len(_waits_with(pair.wait, ttgir)) if in_order else -1
+            found = list(_moved_in_ptx(ptx, source, ttgir, pair, copies, where))
+        yield from found
 
 
 class _Where:
@@ -87,20 +101,20 @@ def _moved(needed: list[int], traces: dict[Warps, list], kind: Kind, where: _Whe
         return
 
 
-def _merged(source: Source, needed: list[int], wait: Key, load: Key, present: set[Key], where: _Where) -> Iterator[Finding]:
+def _merged(source: Source, pair: Pair, present: set[Key], where: _Where) -> Iterator[Finding]:
     """The load is gone because an earlier one of the same address stands for it."""
     numbers = Numbers(source.tree)
-    value = numbers.of(source.loads[load])
+    value = numbers.of(source.loads[pair.load])
     for key, other in source.loads.items():
-        if key == load or key not in present or numbers.of(other) != value:
+        if key == pair.load or key not in present or numbers.of(other) != value:
             continue
-        before = waits_before_loads(Tracer(source.tree, _kind(wait, key, source.tree)).traces(Warps()))
-        if before and before[0] < needed[0]:
+        before = waits_before_loads(Tracer(source.tree, _kind(pair.wait, key, source.tree)).traces(Warps()))
+        if before and before[0] < pair.needed[0]:
             first = shown(chain_of(other))
             yield where.finding(
                 "TD201",
-                f"for sm_{where.arch} Triton merged this load with the one of the same address at {first.file}:{first.line}, before the wait "
-                f"at {where.wait.file}:{where.wait.line}; wait with dl.wait, which ends in a block barrier, or put tl.debug_barrier() "
+                f"for sm_{where.arch} Triton merged this load with the one of the same address at {first.file}:{first.line}, before the "
+                f"wait at {where.wait.file}:{where.wait.line}; wait with dl.wait, which ends in a block barrier, or put tl.debug_barrier() "
                 "behind your own",
             )
             return
@@ -136,15 +150,13 @@ _PURE = frozenset(
 )
 
 
-def _moved_in_ptx(
-    ptx: Ptx, source: Source, ttgir: Operation, whole_wait: Key, whole_load: Key, copies: int, where: _Where
-) -> Iterator[Finding]:
+def _moved_in_ptx(ptx: Ptx, source: Source, ttgir: Operation, pair: Pair, copies: int, where: _Where) -> Iterator[Finding]:
     """What LLVM did. copies: how many waits the GPU IR has, all before the load; -1 if some come behind it.
 
     If every way to the load passes the wait in the GPU IR, none may lead around it (other warps than the default ones are started by
     messages, which are no ways). If the wait stands in a branch, and LLVM has not multiplied it, no load may come before it.
     """
-    wait, load = whole_wait[:PTX_FRAMES], whole_load[:PTX_FRAMES]
+    wait, load = pair.wait[:PTX_FRAMES], pair.load[:PTX_FRAMES]
     if _same_in_ptx(source, wait) or _same_in_ptx(source, load):
         return
     instructions = list(ptx.instructions())
@@ -155,7 +167,7 @@ def _moved_in_ptx(
     loads = _test(load)
     early: list[Instruction] = []
     specialised = any(op.name == "ttg.warp_specialize" for op in operations(ttgir))
-    if not specialised and all_ways_wait(ttgir, _kind(whole_wait, whole_load, ttgir)):
+    if not specialised and all_ways_wait(ttgir, _kind(pair.wait, pair.load, ttgir)):
         early = reached_before(ptx, loads, lambda one: id(one) in begin)
     elif len(begins) == copies:
         behind = reached_before(ptx, lambda one: id(one) in begin, lambda one: False, start=loads, forward=True)
@@ -220,4 +232,3 @@ def all_ways_wait(tree: Operation, kind: Kind) -> bool:
 
     visit(tree, False)
     return good
-

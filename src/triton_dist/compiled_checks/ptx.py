@@ -75,6 +75,7 @@ class Ptx:
         self.blocks: list[PtxBlock] = [PtxBlock()]
         self._labels: dict[tuple[int, str], int] = {}
         self._assembly = 0
+        self._label, self._table = "", ""
         self._jumps: list[tuple[int, str, int]] = []
         self._tables: dict[str, list[str]] = {}
         self._falls = True
@@ -100,7 +101,7 @@ class Ptx:
         lines = text.splitlines()
         files = {int(match[1]): match[2] for match in map(_FILE.match, lines) if match}
         frames: tuple[Frame, ...] = ()
-        inside, assembly, table, depth, pieces = False, False, "", 0, 0
+        inside, assembly, depth, pieces = False, False, 0, 0
         for number, line in enumerate(lines, 1):
             if not inside:
                 inside = ".entry" in line
@@ -122,27 +123,28 @@ class Ptx:
             if MARKER in line:
                 self.blocks[-1].instructions.append(Instruction(line.strip(), frames, number))
                 continue
-            for part in re.split(r"(?<=[;{])|(?<=})(?!])", line.partition("//")[0]):
-                rest = part.strip()
-                label = _LABEL.match(rest)
-                while label and not rest.startswith("@"):
-                    if label[2].strip().startswith(".branchtargets"):
-                        break
-                    self._new_block()
-                    self._labels[self._assembly, label[1]] = len(self.blocks) - 1
-                    rest = label[2].strip()
-                    label = _LABEL.match(rest)
-                if label and ".branchtargets" in rest:
-                    table = label[1]
-                    rest = rest.partition(".branchtargets")[2]
-                if table:
-                    self._tables.setdefault(table, []).extend(re.findall(r"[$\w]+", rest))
-                    table = "" if ";" in rest else table
-                elif rest:
-                    self._instruction(rest.rstrip(";").strip(), frames, number)
+            for part in line.partition("//")[0].split(";"):
+                self._statement(part.strip(), frames, number, ends=";" in line)
+
+    def _statement(self, rest: str, frames: tuple[Frame, ...], number: int, *, ends: bool) -> None:
+        """One statement, perhaps behind labels. ends: whether its line has a semicolon."""
+        rest = rest.lstrip("{} \t")
+        label = _LABEL.match(rest)
+        while label:
+            self._new_block()
+            self._labels[self._assembly, label[1]] = len(self.blocks) - 1
+            self._label, rest = label[1], label[2].strip()
+            label = _LABEL.match(rest)
+        if rest.startswith(".branchtargets"):
+            self._table, rest = self._label, rest.removeprefix(".branchtargets")
+        if self._table:
+            self._tables.setdefault(self._table, []).extend(re.findall(r"[$\w]+", rest))
+            self._table = "" if ends else self._table
+        else:
+            self._instruction(rest, frames, number)
 
     def _instruction(self, text: str, frames: tuple[Frame, ...], number: int) -> None:
-        if not text or text in "{}" or text.startswith("."):
+        if not text or text.startswith("."):
             return
         self.blocks[-1].instructions.append(Instruction(text, frames, number))
         branch, indexed = _BRANCH.match(text), _INDEXED.match(text)
@@ -177,7 +179,8 @@ Test = Callable[[Instruction], bool]
 def reached_before(ptx: Ptx, wanted: Test, barrier: Test, start: Test | None = None, *, forward: bool = False) -> list[Instruction]:
     """Instructions that are ``wanted`` and to which some way leads that passes no ``barrier``.
 
-    start: ways begin behind each instruction that fulfils this, else at the kernel's entry. forward: no way goes back to the head of a loop.
+    start: ways begin behind each instruction that fulfils this, else at the kernel's entry. forward: no way goes back to the head of a
+        loop.
     """
     back = _back_edges(ptx) if forward else set()
     found: list[Instruction] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 from ..sim.ir import Operation
 from .operations import operations
@@ -73,7 +73,7 @@ class Tracer:
 
     def traces(self, warps: Warps) -> list[list[Event]]:
         """One trace for each way through the branches, loads of one round taken together."""
-        alternatives, _ = self._ops(self._tree.regions, (), warps)
+        alternatives = self._ops(self._tree.regions, (), warps)[0]
         return [_joined(events) for events in alternatives]
 
     def _holds(self, op: Operation) -> frozenset[str]:
@@ -113,14 +113,14 @@ class Tracer:
         if op.name == "scf.if":
             branches = [region for region in op.regions if self._region_holds(region)]
             found = [self._ops([region], path, warps) for region in branches]
-            return [events for events, _ in found for events in events][:MOST_PATHS], any(stop for _, stop in found)
+            return [one for ways, _ in found for one in ways][:MOST_PATHS], any(stop for _, stop in found)
         if op.name == "ttg.warp_specialize":
             if warps.region is op:
                 return self._ops([partition_regions(op)[warps.number - 1]], path, warps)[0], not path
             return self._ops([op.regions[0]], path, warps)
         if op.name in ("scf.for", "scf.while") and len(self._holds(op)) == 2:
             rounds = [self._ops(op.regions, (*path, (id(op), number)), warps)[0] for number in range(ROUNDS)]
-            return [[event for events in one for event in events] for one in zip(*rounds, strict=True)], False
+            return [list(chain.from_iterable(one)) for one in zip(*rounds, strict=True)], False
         return self._ops(op.regions, path, warps)
 
 
