@@ -102,22 +102,26 @@ def _moved(needed: list[int], traces: dict[Warps, list], kind: Kind, where: _Whe
 
 
 def _merged(source: Source, pair: Pair, present: set[Key], where: _Where) -> Iterator[Finding]:
-    """The load is gone because an earlier one of the same address stands for it."""
+    """The load is gone because an earlier one of the same address stands for it, and none that comes after as many waits."""
     numbers = Numbers(source.tree)
     value = numbers.of(source.loads[pair.load])
+    earlier: list[Operation] = []
     for key, other in source.loads.items():
         if key == pair.load or key not in present or numbers.of(other) != value:
             continue
         before = waits_before_loads(Tracer(source.tree, _kind(pair.wait, key, source.tree)).traces(Warps()))
-        if before and before[0] < pair.needed[0]:
-            first = shown(chain_of(other))
-            yield where.finding(
-                "TD201",
-                f"for sm_{where.arch} Triton merged this load with the one of the same address at {first.file}:{first.line}, before the "
-                f"wait at {where.wait.file}:{where.wait.line}; wait with dl.wait, which ends in a block barrier, or put tl.debug_barrier() "
-                "behind your own",
-            )
+        if before and before[0] >= pair.needed[0]:
             return
+        if before:
+            earlier.append(other)
+    if earlier:
+        first = shown(chain_of(earlier[0]))
+        yield where.finding(
+            "TD201",
+            f"for sm_{where.arch} Triton merged this load with the one of the same address at {first.file}:{first.line}, before the "
+            f"wait at {where.wait.file}:{where.wait.line}; wait with dl.wait, which ends in a block barrier, or put tl.debug_barrier() "
+            "behind your own",
+        )
 
 
 class Numbers:
