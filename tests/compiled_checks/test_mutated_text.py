@@ -35,7 +35,8 @@ def copy_of(tree: Operation) -> Operation:
 
     def copy(op: Operation) -> Operation:
         regions = [
-            [dataclasses.replace(block, operations=[copy(inner) for inner in block.operations]) for block in region] for region in op.regions
+            [dataclasses.replace(block, operations=[copy(inner) for inner in block.operations]) for block in region]
+            for region in op.regions
         ]
         return dataclasses.replace(op, regions=regions)
 
