@@ -102,8 +102,5 @@ def silenced_copy_kernel(source, target, peer, stride, TILE: tl.constexpr):
 def remote_read_kernel(source, target, peer, n, TILE: tl.constexpr, MASKED: tl.constexpr):
     """Another rank's tile to this one."""
     lanes = tl.arange(0, TILE)
-    if MASKED:
-        value = tl.load(dl.symm_at(source, peer) + lanes, mask=lanes < n)
-    else:
-        value = tl.load(dl.symm_at(source, peer) + lanes)
+    value = tl.load(dl.symm_at(source, peer) + lanes, mask=lanes < n if MASKED else None)
     tl.store(target + lanes, value)

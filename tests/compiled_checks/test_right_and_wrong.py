@@ -34,6 +34,7 @@ class Case:
 
 LEFT, RIGHT, SECOND = "left = tl.load(a", "right = tl.load(b", "after = tl.load(data"
 PRODUCT = ("a", "b", "c", "K")
+OWN_RELEASE = (("TD202", "tl.inline_asm_elementwise(RELEASE"),)
 MOVED = (("TD201", LEFT), ("TD201", RIGHT), ("TD205", "return tl.inline_asm"))
 
 CASES = {
@@ -48,7 +49,7 @@ CASES = {
     "notify": Case(kernels.announce_kernel, {"TILE": 128, "SIGNAL": "notify"}),
     "st": Case(kernels.announce_kernel, {"TILE": 128, "SIGNAL": "st"}),
     "a relaxed counter": Case(kernels.announce_kernel, {"TILE": 128, "SIGNAL": "relaxed"}),
-    "a release of one's own": Case(kernels.announce_kernel, {"TILE": 128, "SIGNAL": "own"}, (("TD202", "tl.inline_asm_elementwise(RELEASE"),)),
+    "a release of one's own": Case(kernels.announce_kernel, {"TILE": 128, "SIGNAL": "own"}, OWN_RELEASE),
     "TMA load behind a wait": Case(kernels.bulk_read_kernel, {"TILE": 128, "OWN": False}),
     "TMA load behind a poll": Case(kernels.bulk_read_kernel, {"TILE": 128, "OWN": True}, (("TD208", "target.store("),)),
     "aligned rows": Case(kernels.remote_copy_kernel, {"TILE": 1024}, (), ("source", "target", "stride")),

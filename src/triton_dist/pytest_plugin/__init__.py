@@ -56,7 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each number of ranks, and one for each seed.
 
-    Seeds are tests of their own so that each has fresh fixtures, can run in another process (pytest-xdist) and can be run again by its name.
+    Seeds are tests of their own so that each has fresh fixtures, can run in another process (pytest-xdist) and can be run again by its
+    name.
     """
     marker = metafunc.definition.get_closest_marker("ranks")
     if marker is None:
@@ -105,7 +106,7 @@ def _check_marker(marker: pytest.Mark, name: str) -> None:
 
 def _setting(item: pytest.Function, marker: pytest.Mark) -> Setting:
     options = dict(marker.kwargs)
-    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    chosen: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}  # type: ignore[assignment]
     check = options.pop("check", item.config.getoption("--td-check"))
     return Setting(
         chosen.get(_WORLD_SIZE, marker.args[0]),

@@ -138,9 +138,9 @@ def _app(typer: Any) -> Any:
         from .check.command import check as check_script
 
         options = {
-            "ranks": numbers("--ranks", ",".join(ranks)), "nodes": nodes, "seeds": seeds, "first_seed": first_seed, "schedules": names(schedules), "budget": budget,
-            "time_limit": time_limit, "check": looks_for, "architectures": () if no_compile else numbers("--arch", arch),
-            "ignore": names(ignore), "gpu": gpu, "heap_size": heap_size,
+            "ranks": numbers("--ranks", ",".join(ranks)), "nodes": nodes, "seeds": seeds, "first_seed": first_seed,
+            "schedules": names(schedules), "budget": budget, "time_limit": time_limit, "check": looks_for, "ignore": names(ignore),
+            "architectures": () if no_compile else numbers("--arch", arch), "gpu": gpu, "heap_size": heap_size,
         }  # fmt: skip
         raise typer.Exit(check_script(script, arguments or [], options, as_json=as_json))
 

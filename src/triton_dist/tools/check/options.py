@@ -21,10 +21,10 @@ class Run:
 class Options:
     """What to run and what to look for.
 
-    ranks: numbers of ranks, each of which is run. nodes, gpu, heap_size: as ``simulate`` takes them. seeds: how many, from ``first_seed`` on. schedules: names of
-    ``sim.machine.SCHEDULES``, each with every seed. budget: seconds after which no further run begins, None for no limit. time_limit:
-    seconds for one run or one compilation. check: what the simulator looks for. architectures: compute capabilities to compile for, none for
-    no compilation. ignore: codes that are not reported. Raises InvalidArgumentError.
+    ranks: numbers of ranks, each of which is run. nodes, gpu, heap_size: as ``simulate`` takes them. seeds: how many, from
+    ``first_seed`` on. schedules: names of ``sim.machine.SCHEDULES``, each with every seed. budget: seconds after which no further run
+    begins, None for no limit. time_limit: seconds for one run or one compilation. check: what the simulator looks for. architectures:
+    compute capabilities to compile for, none for no compilation. ignore: codes that are not reported. Raises InvalidArgumentError.
     """
 
     ranks: tuple[int, ...] = (2,)

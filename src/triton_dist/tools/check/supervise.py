@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -64,7 +65,7 @@ class Supervisor:
         reader, writer = os.pipe()
         with tempfile.TemporaryFile("w+", errors="replace") as output:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "triton_dist.tools.check.worker", str(writer), json.dumps(task)],
+                [sys.executable, "-u", "-m", "triton_dist.tools.check.worker", str(writer), json.dumps(task)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[writer], start_new_session=True,
             )  # fmt: skip
             os.close(writer)
@@ -76,9 +77,9 @@ class Supervisor:
 
     def _listen(self, reader: int, worker: subprocess.Popen, output: IO[str]) -> None:
         doing: dict[str, Any] = {"event": "start"}
-        said, end = 0, time.monotonic() + max(_START, self._options.time_limit)
-        for event in _events(reader, lambda: end):
-            end = time.monotonic() + self._options.time_limit
+        said, wait = 0, _Wait(max(_START, self._options.time_limit))
+        for event in _events(reader, wait):
+            wait.restart(self._options.time_limit)
             if event is None:
                 self._lost(doing, f"took longer than {self._options.time_limit:g} s", _tail(output, said))
                 return
@@ -126,11 +127,24 @@ class Supervisor:
             raise InvalidArgumentError(f"the process that runs the script {how}, before the first run:\n{output}")
 
 
-def _events(reader: int, end: Callable[[], float]) -> Iterator[dict[str, Any] | None]:
-    """The worker's lines, until it closes its end; None when the time that ``end`` names is over."""
+class _Wait:
+    """How long the next event may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self.restart(seconds)
+
+    def restart(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(self._end - time.monotonic(), 0)
+
+
+def _events(reader: int, wait: _Wait) -> Iterator[dict[str, Any] | None]:
+    """The worker's lines, until it closes its end; None when ``wait`` is over."""
     buffer = b""
     while True:
-        ready, _, _ = select.select([reader], [], [], max(end() - time.monotonic(), 0))
+        ready, _, _ = select.select([reader], [], [], wait.left())
         if not ready:
             yield None
             return
@@ -158,8 +172,6 @@ def _ending(code: int) -> str:
 
 def _kill(worker: subprocess.Popen) -> None:
     """End the worker and all processes that it has started."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     worker.wait()

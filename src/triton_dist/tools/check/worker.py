@@ -29,7 +29,8 @@ USAGE, FAILED, FINDINGS, CLEAN = "usage", "failed", "findings", "clean"
 
 def main(events: int, task: dict[str, Any]) -> None:
     """Do the runs of ``task`` and compile each new kernel behind the run that launched it. events: file descriptor for the JSON lines."""
-    options = Options(**{name: tuple(value) if isinstance(value, list) else value for name, value in task["options"].items()})
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in task["options"].items()}
+    options = Options(**given)
     with os.fdopen(events, "w", buffering=1) as out:
 
         def tell(event: str, **what: Any) -> None:
