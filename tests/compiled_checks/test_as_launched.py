@@ -34,7 +34,13 @@ def test_operators_are_clean_as_they_are_launched():
     with kernels.watching():
         triton_dist.simulate(operators, 2)
     names = {kernel.name for kernel in kernels.found.values()}
-    assert names >= {"gathered_gemm_kernel", "any_gemm_kernel", "all_gather_kernel", "_sum_kernel", "barrier_all_intra_node_atomic_cas_block"}
+    assert names >= {
+        "gathered_gemm_kernel",
+        "any_gemm_kernel",
+        "all_gather_kernel",
+        "_sum_kernel",
+        "barrier_all_intra_node_atomic_cas_block",
+    }
     for kernel in kernels.found.values():
         assert verify(kernel.source, kernel.options) == [], kernel.name
     assert launch.launched is None, "nothing is collected afterwards"
