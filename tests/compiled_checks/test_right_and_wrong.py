@@ -95,6 +95,7 @@ def test_a_partition_without_its_wait(findings, flatten):
     found = specialised_gemm(findings, "unused", "none", flatten)
     assert {(one.code, "a.load(" in linecache.getline(one.file, one.line)) for one in found} == {("TD203", True)}
     assert "partition1 of the warp-specialised loop loads this with no copy of the wait at" in found[0].message
+    assert len(found) == 2, "both operands, though a pass gave one of them the place of its transposition"
 
 
 @pytest.mark.skipif(VERSION < (3, 7), reason="nested loops are specialised only if they are flattened")

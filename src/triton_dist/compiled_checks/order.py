@@ -39,14 +39,16 @@ def check_order(source: Source, pairs: list[Pair], ttgir: Operation, ptx: Ptx, a
     """Compare the order of every wait and every load that it guards in the source with that in the GPU IR and in the PTX."""
     all_compiled = list(operations(ttgir))
     groups = warps_of(ttgir, all_compiled)
-    present = {key_of_op(op) for op in all_compiled if is_load(op)}
+    loads = [op for op in all_compiled if is_load(op)]
+    present = {key_of_op(op) for op in loads}
+    others = _other_names(source, loads)
     for pair in pairs:
         where = _Where(shown(chain_of(source.loads[pair.load])), shown(source.waits[pair.wait].chain), arch)
-        kind = _kind(pair.wait, pair.load, ttgir)
+        kind = _kind(pair.wait, pair.load, ttgir, others.get(pair.load))
         tracer = Tracer(ttgir, kind)
         traces = {group: tracer.traces(group) for group in groups}
         found = list(_moved(pair.needed, traces, kind, where))
-        if not found and pair.load not in present:
+        if not found and pair.load not in present and pair.load not in others:
             found = list(_merged(source, pair, present, where))
         if not found:
             in_order = not any(load_before_wait(one) for one in traces.values())
@@ -67,13 +69,30 @@ def _waits_with(key: Key, tree: Operation) -> list[Operation]:
     return [wait.whole for wait in waits_in(tree) if wait.chain.key == key]
 
 
-def _kind(wait_key: Key, load_key: Key, tree: Operation) -> Kind:
+def _other_names(source: Source, loads: list[Operation]) -> dict[Key, Key]:
+    """For loads of the source that the GPU IR has not: the key of one at the same line that the source has not.
+
+    A pass that takes a load and what turns its tile together gives it the place of the latter.
+    """
+    names = {key_of_op(op) for op in loads}
+    strange = names - set(source.loads) - {()}
+    others: dict[Key, Key] = {}
+    for key in set(source.loads) - names:
+        here = [other for other in strange if other[0][:2] == key[0][:2]]
+        alone = sum(1 for one in set(source.loads) - names if one[0][:2] == key[0][:2]) == 1
+        if len(here) == 1 and alone:
+            others[key] = here[0]
+    return others
+
+
+def _kind(wait_key: Key, load_key: Key, tree: Operation, other: Key | None = None) -> Kind:
+    """other: another key that the load may have."""
     waits = {id(op) for op in _waits_with(wait_key, tree)}
 
     def kind(op: Operation) -> str | None:
         if id(op) in waits:
             return "wait"
-        return "load" if is_load(op) and key_of_op(op) == load_key else None
+        return "load" if is_load(op) and key_of_op(op) in (load_key, other) else None
 
     return kind
 
