@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import triton_dist
+from tests.races.corpus import CASES, load_case
 from triton_dist.compiled_checks.verify import verify
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_on_stream
 from triton_dist.kernels.nvidia.reduce_scatter import ring_reduce
@@ -52,3 +54,13 @@ def test_launch_options_come_along():
         triton_dist.simulate(operators, 2)
     gemm = next(kernel for kernel in kernels.found.values() if kernel.name == "gathered_gemm_kernel")
     assert gemm.options["num_warps"] == 8 and "arch" not in gemm.options and "extern_libs" not in gemm.options
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_right_programs_of_the_races_are_clean(name, tmp_path):
+    program = load_case(name, tmp_path, wrong=False)
+    kernels = Kernels()
+    with kernels.watching():
+        triton_dist.simulate(program.run, 2)
+    for kernel in kernels.found.values():
+        assert verify(kernel.source, kernel.options) == [], kernel.name

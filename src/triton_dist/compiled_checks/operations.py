@@ -41,6 +41,7 @@ class Wait:
 
     @property
     def chain(self) -> Chain:
+        """Where it comes from."""
         return chain_of(self.op)
 
 
