@@ -8,7 +8,7 @@ The generic form writes every op the same way::
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,7 +147,7 @@ class _Locations:
             alias = self._aliases.get(text)
             return self.resolve(alias) if alias is not None else UNKNOWN
         if text.startswith("callsite("):
-            inner, outer = self._split_callsite(text[9:-1])
+            inner, outer = self.split_callsite(text[9:-1])
             callee = self.resolve(inner)
             # A function of Triton's or of this package is not where the user's mistake is: name the line that calls it.
             return self.resolve(outer) if not callee.line or any(part in callee.file for part in self._hidden) else callee
@@ -167,7 +167,7 @@ class _Locations:
         return UNKNOWN
 
     @staticmethod
-    def _split_callsite(text: str) -> tuple[str, str]:
+    def split_callsite(text: str) -> tuple[str, str]:
         """The location of the callee and that of its caller."""
         depth = 0
         for index, char in enumerate(text):
@@ -188,7 +188,7 @@ class _Parser:
             else:
                 kept.append(line)
         self.aliases = aliases
-        self.locations = _Locations(aliases, hidden)
+        self.locations: Any = _Locations(aliases, hidden)
         self.text = "\n".join(kept)
         self.at = 0
 
@@ -294,14 +294,18 @@ class _Parser:
         return blocks
 
 
-def parse_module(text: str, hidden: tuple[str, ...] = ()) -> Operation:
+def parse_module(text: str, hidden: tuple[str, ...] = (), locations: Callable[[dict[str, str]], Any] | None = None) -> Operation:
     """Parse a whole module.
 
     hidden: parts of file names whose lines are never what a user wants to see; the caller's line is named instead.
+    locations: given the location aliases, makes what resolves locations in another way: an object with ``resolve(text) -> Location``.
     Raises IRSyntaxError.
     """
+    parser = _Parser(text, hidden)
+    if locations is not None:
+        parser.locations = locations(parser.aliases)
     try:
-        module = _Parser(text, hidden).operation()
+        module = parser.operation()
     except IndexError:
         raise IRSyntaxError("the text ends in the middle of an op") from None
     _make_names_unique(module, {}, {})

@@ -25,6 +25,9 @@ _LARGEST_GRID = {"x": (1 << 31) - 1, "y": 65_535, "z": 65_535}
 HOST_MARK, PINNED_MARK = "_triton_dist_on_host", "_triton_dist_pinned"
 """Attributes of tensors that a script under ``triton-dist run`` made on the host, and in pinned memory."""
 
+launched: Callable[[Launcher], object] | None = None
+"""Called with what launches a kernel, before each launch; for tools that collect the kernels of a program. None calls nothing."""
+
 _FLOATS = {
     "fp16": "f16",
     "bf16": "bf16",
@@ -83,9 +86,13 @@ class KernelLaunch(Work):
 
 
 class Launcher:
-    """What Triton calls to launch a kernel; made once for each compiled kernel."""
+    """What Triton calls to launch a kernel; made once for each compiled kernel.
+
+    source, metadata: what Triton compiled, and how.
+    """
 
     def __init__(self, source, metadata) -> None:
+        self.source, self.metadata = source, metadata
         self.name = metadata.name
         self.threads = metadata.num_warps * 32
         self.names = list(source.signature) if hasattr(source, "fn") else [str(key) for key in source.signature]
@@ -95,6 +102,8 @@ class Launcher:
         self.file = "" if code is None else code.co_filename
 
     def __call__(self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
+        if launched is not None:
+            launched(self)
         if enter_hook is not None:
             enter_hook(launch_metadata)
         grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))

@@ -100,7 +100,7 @@ def parse_type(text: str) -> Type:
     if text.startswith("tensor<"):
         match = _TENSOR.fullmatch(text[7:-1])
         shape = tuple(int(size) for size in match[1].split("x") if size)  # type: ignore[index]
-        text = match[2]  # type: ignore[index]
+        text = match[2].partition(", #")[0]  # type: ignore[index]  # without the layout
     if text.startswith("!tt.ptr<"):
         return Type(shape, "ptr", _POINTER.fullmatch(text)[1])  # type: ignore[index]
     if text.startswith("!tt.tensordesc<"):

@@ -90,6 +90,7 @@ def _app(typer: Any) -> Any:
 
         raise typer.Exit(attach_to(pid))
 
+    several_ranks = typer.Option(["2"], "--ranks", help="Simulated ranks; several numbers, separated by commas, are tried in turn.")
     script_arguments = typer.Argument(None, help="The script's own arguments; options of triton-dist come before the script.")
 
     @app.command(context_settings={"allow_interspersed_args": False})
@@ -112,6 +113,47 @@ def _app(typer: Any) -> Any:
         settings = {"ranks": ranks, "nodes": nodes, "seed": seed, "schedule": schedule, "gpu": gpu, "heap_size": heap_size}
         settings["report"] = report
         raise typer.Exit(run_script(script, arguments or [], prefix=prefix, perf_iters=perf_iters, **settings))
+
+    @app.command(context_settings={"allow_interspersed_args": False})
+    def check(
+        script: str = typer.Argument(..., help="A Python script, as torchrun takes it."),
+        arguments: list[str] = script_arguments,
+        ranks: list[str] = several_ranks,
+        nodes: int = typer.Option(1, "--nodes", help="Hosts that the ranks are spread over."),
+        seeds: int = typer.Option(8, "--seeds", help="How many seeds to try, each with every schedule."),
+        first_seed: int = typer.Option(0, "--first-seed", help="The first of them."),
+        schedules: str = typer.Option("random,straggler", "--schedules", help="Names of schedules, separated by commas."),
+        budget: float = typer.Option(None, "--budget", help="Seconds after which no further run begins."),
+        time_limit: float = typer.Option(120.0, "--time-limit", help="Seconds for one run or one compilation."),
+        looks_for: str = typer.Option("all", "--check", help="What the simulator looks for: race, all, none, ..."),
+        no_compile: bool = typer.Option(False, "--no-compile", help="Do not compile the kernels for GPUs."),
+        arch: str = typer.Option("90,100", "--arch", help="Compute capabilities to compile for, separated by commas."),
+        ignore: str = typer.Option("", "--ignore", help="Codes that are not reported, separated by commas."),
+        gpu: str = typer.Option("h100", "--gpu", help="The GPU model to pretend to be."),
+        heap_size: int = typer.Option(None, "--heap-size", help="Bytes of each rank's symmetric heap."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    ) -> None:
+        """Run a script under many schedules on simulated ranks, check all it does, and check its kernels as compiled for GPUs.
+
+        Exit code: 0 clean, 1 something was found, 2 wrong usage, 3 the script itself failed.
+        """
+        from .check.command import check as check_script
+
+        options = {
+            "ranks": numbers("--ranks", ",".join(ranks)), "nodes": nodes, "seeds": seeds, "first_seed": first_seed,
+            "schedules": names(schedules), "budget": budget, "time_limit": time_limit, "check": looks_for, "ignore": names(ignore),
+            "architectures": () if no_compile else numbers("--arch", arch), "gpu": gpu, "heap_size": heap_size,
+        }  # fmt: skip
+        raise typer.Exit(check_script(script, arguments or [], options, as_json=as_json))
+
+    def names(text: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+    def numbers(option: str, text: str) -> tuple[int, ...]:
+        try:
+            return tuple(int(name) for name in names(text))
+        except ValueError:
+            raise typer.BadParameter(f"{text!r}: give numbers, separated by commas", param_hint=option) from None
 
     return app
 

@@ -24,8 +24,11 @@ def announce(ready, world_ranks, index, size, blocks):
 
 @triton.jit
 def leave(flags, finished, index, size, blocks, MAX: tl.constexpr, CAPACITY: tl.constexpr, WAITED: tl.constexpr):
-    """The last program resets the flags, once all of them have been ``WAITED`` for."""
-    if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
+    """The last program resets the flags, once all of them have been ``WAITED`` for.
+
+    The counter orders the waits before the reset. It announces no tile: those are complete at the kernel's end.
+    """
+    if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:  # td: ignore[TD202]
         if not WAITED:
             for distance in range(1, size):
                 dl.wait(flags + (index + distance) % size * MAX, blocks, "sys", "acquire", waitValue=1)

@@ -35,18 +35,7 @@ def run(path: str, arguments: Sequence[str], options: Options) -> int:
     """
     script = Script(path, arguments)
     try:
-        with looks_like_cuda(os.path.dirname(os.path.abspath(path))), _environment(options):
-            simulate(
-                lambda: _rank_main(script, options.prefix),
-                options.ranks,
-                seed=options.seed,
-                schedule=options.schedule,
-                gpu=options.gpu,
-                num_nodes=options.nodes,
-                heap_size=options.heap_size,
-                report=options.report,
-                _process_state=(RankModules(),),
-            )
+        run_once(script, options)
     except SystemExit as request:
         return _exit_code(request.code)
     except SimulationError as error:
@@ -55,11 +44,28 @@ def run(path: str, arguments: Sequence[str], options: Options) -> int:
     except KeyboardInterrupt:
         return 130
     except BaseException as error:  # whatever the script raised
-        if isinstance(error, InvalidArgumentError) and _from_the_script(error, path) is None:
+        if isinstance(error, InvalidArgumentError) and from_the_script(error, path) is None:
             raise
-        _print_error(error, path)
+        print_error(error, path)
         return 1
     return 0
+
+
+def run_once(script: Script, options: Options, **more: Any) -> None:
+    """Run a script on simulated ranks, and raise what ``simulate`` raises. more: further arguments of ``simulate``, such as ``check``."""
+    with looks_like_cuda(os.path.dirname(os.path.abspath(script.path))), _environment(options):
+        simulate(
+            lambda: _rank_main(script, options.prefix),
+            options.ranks,
+            seed=options.seed,
+            schedule=options.schedule,
+            gpu=options.gpu,
+            num_nodes=options.nodes,
+            heap_size=options.heap_size,
+            report=options.report,
+            _process_state=(RankModules(),),
+            **more,
+        )
 
 
 def _exit_code(code: object) -> int:
@@ -69,11 +75,12 @@ def _exit_code(code: object) -> int:
     return 1
 
 
-def _print_error(error: BaseException, path: str) -> None:
-    traceback.print_exception(type(error), error, _from_the_script(error, path) or error.__traceback__)
+def print_error(error: BaseException, path: str) -> None:
+    """Print an exception on stderr, from the script's first line on."""
+    traceback.print_exception(type(error), error, from_the_script(error, path) or error.__traceback__)
 
 
-def _from_the_script(error: BaseException, path: str) -> TracebackType | None:
+def from_the_script(error: BaseException, path: str) -> TracebackType | None:
     """The traceback from the script's first line on; None if the error does not come from there."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
