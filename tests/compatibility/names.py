@@ -74,6 +74,19 @@ SECTIONS = (
         _DEVICE_TESTS,
     ),
     Section(
+        "Several words at once",
+        "triton_dist.language.extra.language_extra",
+        "load_v4_u32 load_v4_s32 load_v4_b32 load_v2_b64 st_v4_u32 st_v4_b32 st_v2_u32",
+        ("tests/sim/test_words.py",),
+    ),
+    Section(
+        "Multicast",
+        "triton_dist.language.extra.language_extra",
+        "multimem_st_b32 multimem_st_b64 multimem_st_p_b32 multimem_st_v2 multimem_st_v4 multimem_ld_reduce_v4",
+        ("tests/sim/test_words.py",),
+        gfx942=NO,
+    ),
+    Section(
         "SHMEM: who and where",
         "triton_dist.language.extra.libshmem_device",
         "my_pe n_pes team_my_pe team_n_pes remote_ptr remote_mc_ptr",
@@ -179,7 +192,7 @@ SECTIONS = (
 """Every name of the API page, and more."""
 
 EXCEPTIONS: dict[str, dict[str, str]] = {
-    "remote_mc_ptr": {"gpus": "NULL: no multicast memory", "simulator": "NULL: no multicast memory"},
-    "is_nvshmem_multimem_supported": {"gpus": "always false"},
+    "remote_mc_ptr": {"gpus": "NULL: no multicast memory", "simulator": "yes"},
+    "is_nvshmem_multimem_supported": {"gpus": "always false: the heap maps no multicast memory"},
 }
 """Where a name differs from its section: column and text."""

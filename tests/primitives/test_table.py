@@ -28,7 +28,14 @@ def documented() -> dict[str, str]:
     return callers
 
 
-ROWS_OF_EXTRA = {"shfl", "ballot", "syncwarp", *(f"atomic_{name}" for name in ("exch", "min", "max", "and", "or", "xor"))}
+ROWS_OF_EXTRA = {
+    "multimem_st",
+    "multimem_ld_reduce",
+    "shfl",
+    "ballot",
+    "syncwarp",
+    *(f"atomic_{name}" for name in ("exch", "min", "max", "and", "or", "xor")),
+}
 """Rows of which only ``language_extra`` has functions."""
 
 OF_REGIONS = ("simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector")

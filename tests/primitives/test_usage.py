@@ -11,6 +11,7 @@ import triton.language as tl
 from compile_targets import AMD
 
 import triton_dist.language as dl
+import triton_dist.language.simt_ops as simt_ops
 from triton_dist.language import notify, rank, wait
 from triton_dist.language.extra import language_extra, libshmem_device
 from triton_dist.language.extra.cuda import language_extra as cuda_language_extra
@@ -156,7 +157,19 @@ def test_under_autotune(compiled):
         assert ("%laneid" in text) == (config.kwargs["COUNT"] > 1)
 
 
-ROWS_OF_EXTRA = ("shfl", "ballot", "syncwarp", "atomic_exch", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor")
+ROWS_OF_EXTRA = (
+    "multimem_st",
+    "multimem_ld_reduce",
+    "shfl",
+    "ballot",
+    "syncwarp",
+    "atomic_exch",
+    "atomic_min",
+    "atomic_max",
+    "atomic_and",
+    "atomic_or",
+    "atomic_xor",
+)
 """Rows of which only ``language_extra`` has functions."""
 
 
@@ -167,6 +180,7 @@ def test_the_public_names():
     assert names | {"simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector"} == set(dl.__all__)
     assert cuda_language_extra.__all__ == language_extra.__all__
     assert all(getattr(cuda_language_extra, name) is getattr(language_extra, name) for name in language_extra.__all__)
+    assert all(getattr(simt_ops, name) is getattr(dl, name) for name in simt_ops.__all__)
     assert libshmem_device.my_pe is dl.rank and libshmem_device.n_pes is dl.num_ranks
 
 

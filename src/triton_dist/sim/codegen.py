@@ -18,7 +18,7 @@ from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominanc
 from .check.actors import thread_of
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, block_memory, debug, descriptor, matrix, primitives, reduce, shmem, warps
+from .ops import arith, block_memory, debug, descriptor, matrix, multicast, primitives, reduce, shmem, warps
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -66,6 +66,7 @@ class ModuleEmitter:
             "descriptor": descriptor,
             "matrix": matrix,
             "memory": memory_ops,
+            "multicast": multicast,
             "primitives": primitives,
             "block_memory": block_memory,
             "warps": warps,
