@@ -13,7 +13,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from triton_dist.errors import PrimitiveArgumentError
-from triton_dist.primitives import shared_ledger
+from triton_dist.primitives import bitcode, shared_ledger
 from triton_dist.primitives.warp_specialization import IN_PARTITIONS, partitions_with_region
 
 
@@ -59,6 +59,12 @@ class DistributedFunction(JITFunction):
 
 def _compile_and_prepare(compile_kernel: Callable, backend: Any, *arguments: Any, **keywords: Any) -> Any:
     kernel = compile_kernel(*arguments, **keywords)
+    changed = bitcode.changed_libraries(kernel.asm.get("ttir"))
+    if changed:
+        # Named in the options, a library's content is part of Triton's cache key.
+        options = dict(keywords.pop("options", None) or {})
+        options["extern_libs"] = {**dict(options.get("extern_libs") or {}), **changed}
+        kernel = compile_kernel(*arguments, **keywords, options=options)
     prepare_kernel(kernel, backend)
     return kernel
 

@@ -60,7 +60,7 @@ SECTIONS = (
         "vector.recast vector.to make_vector zeros_vector extract insert",
         _DEVICE_TESTS,
     ),
-    Section("Functions of a bitcode library", "triton_dist.language", "extern_call", _DEVICE_TESTS, planned=_SOON),
+    Section("Functions of a bitcode library", "triton_dist.language", "extern_call", ("tests/primitives/extern_functions.py",)),
     Section(
         "Threads and words of memory",
         "triton_dist.language.extra.language_extra",

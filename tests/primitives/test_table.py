@@ -38,8 +38,8 @@ ROWS_OF_EXTRA = {
 }
 """Rows of which only ``language_extra`` has functions."""
 
-OF_REGIONS = ("simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector")
-"""Names of regions and vectors, which are made of other rows or of none."""
+OF_REGIONS = ("extern_call", "simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector")
+"""Names of regions, vectors and libraries, which are made of other rows or of none."""
 
 
 def row_of(function: str) -> str:

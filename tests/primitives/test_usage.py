@@ -177,7 +177,7 @@ def test_the_public_names():
     names = {name for name in PRIMITIVES if name not in ("fence", "syncthreads", *SHMEM_PRIMITIVES)}
     names |= {"__syncthreads", "fence_cta", "fence_gpu", "fence_sys"} | {f"wait_{cmp}" for cmp in ("eq", "ne", "gt", "ge", "lt", "le")}
     names -= {name for name, row in PRIMITIVES.items() if row.internal or name in ROWS_OF_EXTRA}
-    assert names | {"simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector"} == set(dl.__all__)
+    assert names | {"extern_call", "simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector"} == set(dl.__all__)
     assert cuda_language_extra.__all__ == language_extra.__all__
     assert all(getattr(cuda_language_extra, name) is getattr(language_extra, name) for name in language_extra.__all__)
     assert all(getattr(simt_ops, name) is getattr(dl, name) for name in simt_ops.__all__)

@@ -29,12 +29,14 @@ LOWERING_FILES = tuple(
     _DIRECTORY / name
     for name in (
         "arguments.py",
+        "bitcode.py",
         "call.py",
         "common.py",
         "compare.py",
         "cuda.py",
         "cuda_threads.py",
         "cuda_wait.py",
+        "extern_call.py",
         "hip.py",
         "hip_functions.py",
         "hip_threads.py",

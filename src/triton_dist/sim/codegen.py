@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import UnsupportedOperationError
-from . import emit_check, emit_timing
+from . import emit_check, emit_timing, twins
 from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominance
 from .check.actors import thread_of
 from .ir import UNKNOWN, Block, Location, Operation
@@ -76,6 +76,7 @@ class ModuleEmitter:
             "full": full,
             "shift_all": shift_all,
             "timing": timing_ops,
+            "twins": twins,
             "thread_of": thread_of,
         }
         self._counter = 0
