@@ -34,6 +34,9 @@ SCALAR_NAMES |= {f"{short}{bits}": f"{long}{bits}" for short, long in (("i", "in
 _LINKED = re.compile(r'libname = "([^"]*)", libpath = "([^"#]+)#([0-9a-f]*)"')
 """An external operation in Triton's IR, whose path carries the digest of the library that was linked."""
 
+ADDRESS = "address"
+"""A pointer that is an int64 in Triton's IR."""
+
 _BITCODE_MAGIC = b"BC\xc0\xde"
 _STRING_TABLE = 23
 """The number of the block with the names in LLVM's bitcode."""
@@ -44,7 +47,7 @@ _SYMBOL = re.compile(r"[A-Za-z_$.][\w$.]*")
 
 @dataclass(frozen=True)
 class Signature:
-    """A function of a library: types by Triton's names ("int32", "fp32", "*fp32" for a pointer); result "" for none.
+    """A function of a library: types by Triton's names ("int32", "fp32", "*fp32" for a pointer, ADDRESS); result "" for none.
 
     pure: it reads and writes no memory, and each thread may call it or not.
     """
@@ -68,27 +71,7 @@ def is_type_name(name: str) -> bool:
 
 def wrapper_text(signatures: Sequence[Signature]) -> str:
     """A module in LLVM's text form with the wrappers of some functions; each symbol once."""
-    lines = []
-    for signature in signatures:
-        pointer_free = ["ptr" if kind.startswith("*") else _LLVM_TYPES[kind] for kind in signature.operands]
-        as_seen = [_GLOBAL if kind.startswith("*") else _LLVM_TYPES[kind] for kind in signature.operands]
-        returned = "ptr" if signature.result.startswith("*") else _LLVM_TYPES[signature.result] if signature.result else "void"
-        given = _GLOBAL if signature.result.startswith("*") else _LLVM_TYPES[signature.result or "int32"]
-        attributes = "#1" if signature.pure else "#0"
-        lines.append(f"declare {returned} @{signature.symbol}({', '.join(pointer_free)}) {attributes}")
-        parameters = ", ".join(f"{kind} %a{number}" for number, kind in enumerate(as_seen))
-        lines.append(f"define {given} @{signature.wrapper}({parameters}) {attributes[:1]}{int(attributes[1]) + 2} {{")
-        passed = []
-        for number, (seen, taken) in enumerate(zip(as_seen, pointer_free, strict=True)):
-            if seen != taken:
-                lines.append(f"  %g{number} = addrspacecast {seen} %a{number} to ptr")
-            passed.append(f"{taken} %{'a' if seen == taken else 'g'}{number}")
-        call = f"call {returned} @{signature.symbol}({', '.join(passed)})"
-        lines.append(f"  {call}" if returned == "void" else f"  %r = {call}")
-        if returned == "ptr":
-            lines.append(f"  %s = addrspacecast ptr %r to {_GLOBAL}")
-        lines.append(f"  ret {given} {'0' if returned == 'void' else '%s' if returned == 'ptr' else '%r'}")
-        lines.append("}")
+    lines = [_wrapper(signature) for signature in signatures]
     lines += [
         "attributes #0 = { convergent nounwind }",
         "attributes #1 = { nounwind willreturn memory(none) }",
@@ -96,6 +79,38 @@ def wrapper_text(signatures: Sequence[Signature]) -> str:
         "attributes #3 = { nounwind willreturn memory(none) alwaysinline }",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _wrapper(signature: Signature) -> str:
+    """The declaration of a function, and the definition of its wrapper."""
+    outer, inner = ("#3", "#1") if signature.pure else ("#2", "#0")
+    kinds = [_passing(kind) for kind in signature.operands]
+    given, returned, back = _passing(signature.result) if signature.result else ("i32", "void", "")
+    lines = [
+        f"declare {returned} @{signature.symbol}({', '.join(taken for _, taken, _ in kinds)}) {inner}",
+        f"define {given} @{signature.wrapper}({', '.join(f'{seen} %a{place}' for place, (seen, _, _) in enumerate(kinds))}) {outer} {{",
+    ]
+    for place, (seen, taken, change) in enumerate(kinds):
+        if change:
+            lines.append(f"  %c{place} = {change} {seen} %a{place} to {taken}")
+    passed = ", ".join(f"{taken} %{'c' if change else 'a'}{place}" for place, (_, taken, change) in enumerate(kinds))
+    call = f"call {returned} @{signature.symbol}({passed})"
+    if returned == "void":
+        return "\n".join([*lines, f"  {call}", "  ret i32 0", "}"])
+    lines.append(f"  %r = {call}")
+    if back:
+        reverse = "ptrtoint" if back == "inttoptr" else "addrspacecast"
+        lines.append(f"  %s = {reverse} {returned} %r to {given}")
+    return "\n".join([*lines, f"  ret {given} %{'s' if back else 'r'}", "}"])
+
+
+def _passing(kind: str) -> tuple[str, str, str]:
+    """Of a type: LLVM's type in Triton's IR, that which the function takes, and the conversion from the one to the other."""
+    if kind == ADDRESS:
+        return "i64", "ptr", "inttoptr"
+    if kind.startswith("*"):
+        return _GLOBAL, "ptr", "addrspacecast"
+    return _LLVM_TYPES[kind], _LLVM_TYPES[kind], ""
 
 
 def text_file(text: str) -> str:

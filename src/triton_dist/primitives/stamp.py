@@ -42,6 +42,7 @@ LOWERING_FILES = tuple(
         "hip_threads.py",
         "kernel_hash.py",
         "lowering.py",
+        "nvshmem.py",
         "region.py",
         "shared_ledger.py",
         "shmem.py",
