@@ -193,8 +193,8 @@ def masked_store(kept: int) -> list[int]:
     return data.tolist()
 
 
-def test_threads_that_a_mask_leaves_out_store_nothing():
-    assert simulate(masked_store, 2, args=(100,)) == [[-1] * 100 + list(range(100, 128))] * 2
+def test_threads_that_a_mask_leaves_out_store_nothing(world):
+    assert world(masked_store, 2, args=(100,)) == [[-1] * 100 + list(range(100, 128))] * 2
 
 
 @triton_dist.jit

@@ -9,7 +9,7 @@ from .emit_shmem import shmem_handler
 from .ir import Operation
 from .ops.inline_asm import find_asm, find_function
 from .ops.libdevice import LIBDEVICE
-from .twins import find_twin
+from .ops.twins import find_twin
 
 
 @handles("gpu.barrier", "ttg.barrier")

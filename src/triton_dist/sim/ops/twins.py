@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from ..errors import InvalidArgumentError
-from .memory import element_index, scalar_view
-from .ops import primitives
-from .ops.memory import check_scalar, put_word, see_word
+from ...errors import InvalidArgumentError
+from ..memory import element_index, scalar_view
+from . import primitives
+from .memory import check_scalar, put_word, see_word
 
 if TYPE_CHECKING:
-    from .program import Program
+    from ..program import Program
 
 _TWINS: dict[str, Callable[..., Any]] = {}
 
