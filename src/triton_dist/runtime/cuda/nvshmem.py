@@ -19,8 +19,9 @@ from ...errors import InvalidArgumentError, MissingCapabilityError, TritonDistEr
 from . import driver, nvshmem_library
 
 _WITH_UNIQUE_ID = 1 << 3
-_NOT_INITIALIZED = 0
-_BOOTSTRAPPED = 1
+_NOT_INITIALIZED, _BOOTSTRAPPED, _INITIALIZED = 0, 1, 2
+"""What NVSHMEM says of itself: nothing yet, the processes have met, and it has a GPU and a heap."""
+
 _MOST_BYTES = (1 << 32) - 1
 """NVSHMEM registers less than 4 GiB in one piece."""
 
@@ -29,6 +30,9 @@ _STATE_SYMBOL = b"nvshmemi_device_state_d"
 
 _modules: list[int] = []
 """Modules of this process in which kernels use NVSHMEM; they stay loaded from one world to the next."""
+
+_started_here = False
+"""Whether this process has started NVSHMEM by this module; the processes stay met when a world ends."""
 
 _in_use: NvshmemBacking | None = None
 
@@ -61,9 +65,10 @@ class NvshmemBacking:
         self.distance = 0
         together("looking for NVSHMEM", lambda: self._look(device, nbytes))
         self._agree_on_version(gather)
-        together("starting NVSHMEM", self._prepare)
-        unique_id = gather(self._unique_id() if rank == 0 else b"")[0]
-        together("starting NVSHMEM", lambda: self._start(unique_id))
+        identities: list[bytes] = []
+        together("starting NVSHMEM", lambda: identities.append(self._prepare()))
+        identity = gather(identities[0])[0]
+        together("starting NVSHMEM", lambda: self._start(identity))
         together("registering the symmetric heap with NVSHMEM", lambda: self._register(address))
         self._take_over()
 
@@ -87,18 +92,20 @@ class NvshmemBacking:
         if len(set(versions)) > 1:
             raise MissingCapabilityError(f"the ranks have different versions of NVSHMEM: {versions}; install the same one everywhere")
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> bytes:
+        """Declare the functions; gives rank 0's identity of the world, in which all meet."""
         self._library.nvshmemx_buffer_register_symmetric.restype = ctypes.c_void_p
         self._library.nvshmemx_buffer_register_symmetric.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self._library.nvshmemx_buffer_unregister_symmetric.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self._library.nvshmemx_cumodule_init.argtypes = [ctypes.c_void_p]
         self._library.nvshmemx_cumodule_finalize.argtypes = [ctypes.c_void_p]
         status = self._library.nvshmemx_init_status()
-        if status > _BOOTSTRAPPED:
+        if status > (_BOOTSTRAPPED if _started_here else _NOT_INITIALIZED):
             raise InvalidArgumentError(
                 "NVSHMEM was started in this process by another library (torch's symmetric memory?), with settings of its own; call "
                 'triton_dist.initialize(shmem="nvshmem") before, in a fresh process'
             )
+        return self._unique_id() if self._rank == 0 else b""
 
     def _unique_id(self) -> bytes:
         identity = (ctypes.c_byte * _UNIQUE_ID_BYTES)()
@@ -113,10 +120,14 @@ class NvshmemBacking:
         _put_int(attributes, 16, (1 << 16) + _ARGUMENTS_BYTES)
         _put_int(attributes, 24, (1 << 16) + _ID_ARGUMENTS_BYTES)
         self._call("nvshmemx_set_attr_uniqueid_args", self._rank, self._world_size, identity, attributes)
+        global _started_here
+        _started_here = True
         self._call("nvshmemx_hostlib_init_attr", _WITH_UNIQUE_ID, attributes)
         seen = self._library.nvshmem_my_pe(), self._library.nvshmem_n_pes()
         if seen != (self._rank, self._world_size):
             raise NvshmemError(f"NVSHMEM takes rank {self._rank} of {self._world_size} for PE {seen[0]} of {seen[1]}")
+        if self._library.nvshmemx_init_status() < _INITIALIZED:
+            raise NvshmemError("NVSHMEM has met the other ranks but has not taken a GPU; run with NVSHMEM_DEBUG=INFO for its reason")
 
     def _register(self, address: int) -> None:
         place = self._library.nvshmemx_buffer_register_symmetric(address, self._nbytes, 0)
