@@ -47,13 +47,13 @@ class FakeLibrary:
                 place._obj.value = part
             return None
         if name == "nvshmemx_init_status":
-            return self.status.get(name, 2 if self.running else 0)
+            return self.status.get(name, 2 if self.running else int("nvshmemx_hostlib_init_attr" in self.calls))
         self.calls.append(name)
         self.arguments[name] = arguments
         if name == "nvshmemx_get_uniqueid":
             arguments[0][8] = 77
         if name == "nvshmemx_hostlib_init_attr":
-            self.running = True
+            self.running = "no_gpu" not in self.status
         if name == "nvshmemx_hostlib_finalize":
             self.running = False
         if name == "nvshmemx_buffer_register_symmetric":
@@ -72,6 +72,7 @@ def fake(monkeypatch, tmp_path):
     monkeypatch.setattr(driver, "granularity", lambda device: 2 << 20)
     monkeypatch.setattr(nvshmem, "_modules", [])
     monkeypatch.setattr(nvshmem, "_in_use", None)
+    monkeypatch.setattr(nvshmem, "_started_here", False)
     for name in ("NVSHMEM_CUMEM_GRANULARITY", "NVSHMEM_CUMEM_HANDLE_TYPE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -140,6 +141,8 @@ def test_modules_are_told_once_and_again_in_the_next_world(fake, monkeypatch):
         (FakeLibrary((3, 3, 9)), {}, errors.MissingCapabilityError, r"is 3\.3\.9; 3\.4\.0 or later"),
         (FakeLibrary(), {"nbytes": 4 << 30}, errors.InvalidArgumentError, r"4294967296 bytes.*smaller heap_size"),
         (FakeLibrary(nvshmemx_init_status=2), {}, errors.InvalidArgumentError, r"started in this process by another library"),
+        (FakeLibrary(nvshmemx_init_status=1), {}, errors.InvalidArgumentError, r"started in this process by another library"),
+        (FakeLibrary(no_gpu=1), {}, nvshmem.NvshmemError, r"has not taken a GPU"),
         (
             FakeLibrary(nvshmemx_hostlib_init_attr=7),
             {},
