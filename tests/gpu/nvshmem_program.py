@@ -118,7 +118,7 @@ def main() -> int:
     except errors.TritonDistError as error:
         print(f"nvshmem: not started on rank {os.environ.get('RANK', '0')}: {type(error).__name__}: {error}", flush=True)
         return 1
-    backing = world._process_world._nvshmem  # type: ignore[union-attr]
+    backing = getattr(world.current_world(), "_nvshmem", None)
     if first and isinstance(backing, nvshmem.NvshmemBacking):
         print(f"nvshmem: version {'.'.join(map(str, backing.version))}, distance {backing.distance:#x}", flush=True)
     chosen, failed = sys.argv[1:], False

@@ -135,6 +135,15 @@ def test_modules_are_told_once_and_again_in_the_next_world(fake, monkeypatch):
     assert library.calls[-1] == "nvshmemx_cumodule_init" and library.arguments["nvshmemx_cumodule_init"] == (11,)
 
 
+def test_a_world_that_has_failed_leaves_kernels_alone(fake):
+    before = list(knobs.runtime.kernel_load_end_hook.calls)
+    library = FakeLibrary()
+    backing = fake(library)
+    calls = list(library.calls)
+    backing.leave_kernels()
+    assert nvshmem.library_in_use() is None and knobs.runtime.kernel_load_end_hook.calls == before and library.calls == calls
+
+
 @pytest.mark.parametrize(
     "library, options, error, text",
     [

@@ -157,11 +157,15 @@ class NvshmemBacking:
         if status != 0:
             raise NvshmemError(f"{name} failed with status {status}; run with NVSHMEM_DEBUG=INFO for NVSHMEM's reason")
 
-    def close(self) -> None:
-        """End NVSHMEM; all ranks call it, before the heap is unmapped."""
+    def leave_kernels(self) -> None:
+        """Kernels that are compiled or loaded from now on have nothing to do with it."""
         global _in_use
         _in_use = None
         knobs.runtime.kernel_load_end_hook.remove(self._on_load)
+
+    def close(self) -> None:
+        """End NVSHMEM; all ranks call it, before the heap is unmapped."""
+        self.leave_kernels()
         for module in _modules:
             self._call("nvshmemx_cumodule_finalize", module)
         if self._registered:

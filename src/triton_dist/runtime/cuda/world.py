@@ -238,8 +238,11 @@ class CudaWorld:
             self._watchdog = None
         self.workspaces.clear()
         self.streams.close()
-        if meets and self._nvshmem is not None:
-            self.together("leaving NVSHMEM", self._nvshmem.close)
+        if self._nvshmem is not None:
+            if meets:
+                self.together("leaving NVSHMEM", self._nvshmem.close)
+            else:
+                self._nvshmem.leave_kernels()
             self._nvshmem = None
         if meets:
             self.together("leaving", self.heap.close)
