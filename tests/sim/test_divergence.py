@@ -79,7 +79,7 @@ def test_one_lock_for_all_ranks(world, seed):
 
 
 def test_one_lock_for_all_ranks_in_simulated_time():
-    assert simulate(shared_lock, 2, schedule="round_robin")[0] == 120
+    assert simulate(shared_lock, 2, execute="timing")[0] == 120
 
 
 @triton_dist.jit
