@@ -146,8 +146,9 @@ def put_signal(semantic: Any, call: Call) -> None:
 
 
 def signal(semantic: Any, call: Call) -> None:
-    """One thread's update of a signal word, behind its own loads and stores."""
+    """One thread's update of a signal word, behind its own loads and stores, TMA stores too."""
     _require_signal_word(call)
+    shmem.enter_group(tl.constexpr("thread"), _semantic=semantic)
     inline_asm(semantic, "fence.acq_rel.sys; mov.u32 $0, 0;", "=r", [], tl.int32, pure=False)
     operation = constant(semantic, _SIGNAL_OPERATIONS[call.choice("sig_op")], tl.int32)
     value = semantic.bitcast(call["signal"], tl.int64)
