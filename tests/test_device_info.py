@@ -23,7 +23,8 @@ def test_the_simulator_answers_for_its_gpu(gpu, clock, shared, count):
     def fn():
         assert utils.is_cuda() and not utils.is_hip()
         assert utils.has_tma() == (gpu == "h100")
-        assert utils.has_fullmesh_nvlink() and utils.supports_p2p_native_atomic() and not utils.is_nvshmem_multimem_supported()
+        assert utils.has_fullmesh_nvlink() and utils.supports_p2p_native_atomic()
+        assert utils.is_nvshmem_multimem_supported() == utils.has_tma()
         return [getattr(utils, query)(1) for query in QUERIES] + [getattr(utils, query)() for query in QUERIES]
 
     for answers in simulate(fn, 2, gpu=gpu):

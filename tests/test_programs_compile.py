@@ -66,7 +66,7 @@ KERNELS |= {
     "p and g": (shmem.scalars_kernel, {"target": "*bf16", "source": "*bf16", "out": "*bf16"}, {"COUNT": 50}),
     "ring": (shmem.ring_kernel, {"slots": "*i32"}, {}),
     "teams": (shmem.team_kernel, {"out": "*i32", "team": "i32"}, {}),
-    "remote pointers": (shmem.pointers_kernel, {"symmetric": "*i32", "out": "*i32"}, {}),
+    "remote pointers": (shmem.pointers_kernel, {"symmetric": "*i32", "out": "*i32"}, {"MULTICAST": False}),
     "stress": (shmem_program.stress_kernel, shmem_program.STRESS_TYPES, {"ROUNDS": 10, "WORDS": 1024}),
     "throughput": (shmem_program.throughput_kernel, {"dest": "*i32", "source": "*i32", "nbytes": "i64"}, {"GET": False}),
 }

@@ -175,7 +175,7 @@ def test_platform(gpu, tma):
         assert not utils.is_hip()
         assert utils.has_fullmesh_nvlink()
         assert utils.supports_p2p_native_atomic()
-        assert not utils.is_nvshmem_multimem_supported()
+        assert utils.is_nvshmem_multimem_supported() == tma
         return utils.has_tma(), utils.get_device_max_shared_memory_size(0) > 100_000
 
     assert simulate(fn, 1, gpu=gpu) == [(tma, True)]

@@ -17,6 +17,7 @@ _HOMES = {
     "jit": "triton_dist.jit_function",
     "simulate": "triton_dist.sim.simulate",
     "explore": "triton_dist.sim.explore",
+    "extern_twin": "triton_dist.sim.ops.twins",
     "initialize": "triton_dist.runtime.world",
     "finalize": "triton_dist.runtime.world",
     "check": "triton_dist.runtime.world",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from .runtime.team import Team, free_team, make_team, team_number
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.explore import explore
+    from .sim.ops.twins import extern_twin
     from .sim.simulate import simulate
 
 

@@ -43,8 +43,11 @@ def has_tma() -> bool:
 
 
 def is_nvshmem_multimem_supported() -> bool:
-    """Whether multicast memory can be used: never here, on GPUs neither."""
-    return False
+    """Whether multicast memory can be used: on the simulator if the pretended GPU has it (compute capability 9.0 and up); else never, since
+    the heap here maps none.
+    """
+    gpu = pretended_gpu()
+    return gpu is not None and gpu.capability >= 90
 
 
 def has_fullmesh_nvlink() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from triton_dist.errors import PrimitiveArgumentError
-from triton_dist.primitives import shared_ledger
+from triton_dist.primitives import bitcode, nvshmem, shared_ledger
 from triton_dist.primitives.warp_specialization import IN_PARTITIONS, partitions_with_region
 
 
@@ -50,6 +51,13 @@ class DistributedFunction(JITFunction):
     enlarges_shared_memory = True
     """Launches ask for the shared memory that simt regions need beside Triton's."""
 
+    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        """Launch, as Triton does; with NVSHMEM's device library among the options where ``initialize(shmem="nvshmem")`` was called."""
+        library = _nvshmem_library()
+        if library is not None:
+            kwargs["extern_libs"] = {**dict(kwargs.get("extern_libs") or {}), nvshmem.LIBRARY: library}
+        return super().run(*args, grid=grid, warmup=warmup, **kwargs)
+
     def create_binder(self):
         binder = super().create_binder()
         # Triton compiles by this attribute, at once or in another thread.
@@ -57,8 +65,20 @@ class DistributedFunction(JITFunction):
         return binder
 
 
+def _nvshmem_library() -> str | None:
+    """NVSHMEM's device library if this process uses it; its module is loaded by a world that does."""
+    module = sys.modules.get("triton_dist.runtime.cuda.nvshmem")
+    return None if module is None else module.library_in_use()
+
+
 def _compile_and_prepare(compile_kernel: Callable, backend: Any, *arguments: Any, **keywords: Any) -> Any:
     kernel = compile_kernel(*arguments, **keywords)
+    changed = bitcode.changed_libraries(kernel.asm.get("ttir"))
+    if changed:
+        # Named in the options, a library's content is part of Triton's cache key.
+        options = dict(keywords.pop("options", None) or {})
+        options["extern_libs"] = {**dict(options.get("extern_libs") or {}), **changed}
+        kernel = compile_kernel(*arguments, **keywords, options=options)
     prepare_kernel(kernel, backend)
     return kernel
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-YES, NO, SAME = "yes", "no", "host"
-"""What a machine has for a section: an own lowering or path, none, or nothing to do since the name is the host's."""
+YES, NO, SAME, LINKED, AS_WITHOUT = "yes", "no", "host", "linked", "as without"
+"""What a machine has for a section: an own lowering or path, none, or nothing to do since the name is the host's. With NVSHMEM, whether the
+names become its functions or are as they are without it."""
 
 
 @dataclass(frozen=True)
 class Section:
     """Names of one module.
 
-    simulator, gpus, nvshmem, gfx942: YES, NO or SAME: on simulated ranks, on GPUs of one host over our heap, through NVSHMEM itself, and
-    compiled for gfx942. tests: files, of which one has to use each name; members of a class are written ``Class.name``.
-    planned: what the page says of names that are not there yet.
+    simulator, gpus, nvshmem, gfx942: YES, NO, SAME, and for nvshmem LINKED or AS_WITHOUT: on simulated ranks, on GPUs of one host over our
+    heap, with NVSHMEM's device library, and compiled for gfx942. tests: files, of which one has to use each name;
+    members of a class are written ``Class.name``. planned: what the page says of names that are not there yet.
     """
 
     title: str
@@ -23,7 +24,7 @@ class Section:
     tests: tuple[str, ...]
     simulator: str = YES
     gpus: str = YES
-    nvshmem: str = NO
+    nvshmem: str = AS_WITHOUT
     gfx942: str = YES
     planned: str = ""
 
@@ -60,7 +61,7 @@ SECTIONS = (
         "vector.recast vector.to make_vector zeros_vector extract insert",
         _DEVICE_TESTS,
     ),
-    Section("Functions of a bitcode library", "triton_dist.language", "extern_call", _DEVICE_TESTS, planned=_SOON),
+    Section("Functions of a bitcode library", "triton_dist.language", "extern_call", ("tests/primitives/extern_functions.py",)),
     Section(
         "Threads and words of memory",
         "triton_dist.language.extra.language_extra",
@@ -74,16 +75,31 @@ SECTIONS = (
         _DEVICE_TESTS,
     ),
     Section(
+        "Several words at once",
+        "triton_dist.language.extra.language_extra",
+        "load_v4_u32 load_v4_s32 load_v4_b32 load_v2_b64 st_v4_u32 st_v4_b32 st_v2_u32",
+        ("tests/sim/test_words.py",),
+    ),
+    Section(
+        "Multicast",
+        "triton_dist.language.extra.language_extra",
+        "multimem_st_b32 multimem_st_b64 multimem_st_p_b32 multimem_st_v2 multimem_st_v4 multimem_ld_reduce_v4",
+        ("tests/sim/test_words.py",),
+        gfx942=NO,
+    ),
+    Section(
         "SHMEM: who and where",
         "triton_dist.language.extra.libshmem_device",
         "my_pe n_pes team_my_pe team_n_pes remote_ptr remote_mc_ptr",
         _SHMEM_TESTS,
+        nvshmem=LINKED,
     ),
     Section(
         "SHMEM: order and barriers",
         "triton_dist.language.extra.libshmem_device",
         "barrier_all barrier_all_block barrier_all_warp barrier sync_all quiet fence",
         _SHMEM_TESTS,
+        nvshmem=LINKED,
     ),
     Section(
         "SHMEM: gets and puts",
@@ -91,12 +107,14 @@ SECTIONS = (
         "getmem getmem_warp getmem_block getmem_nbi getmem_nbi_warp getmem_nbi_block putmem putmem_warp putmem_block putmem_nbi "
         "putmem_nbi_warp putmem_nbi_block",
         _SHMEM_TESTS,
+        nvshmem=LINKED,
     ),
     Section(
         "SHMEM: signals and collectives",
         "triton_dist.language.extra.libshmem_device",
         "putmem_signal_block putmem_signal_nbi_block signal_op signal_wait_until broadcastmem_block fcollectmem_block",
         _SHMEM_TESTS,
+        nvshmem=LINKED,
     ),
     Section(
         "SHMEM: constants",
@@ -104,7 +122,6 @@ SECTIONS = (
         "NVSHMEM_CMP_EQ NVSHMEM_CMP_NE NVSHMEM_CMP_GT NVSHMEM_CMP_LE NVSHMEM_CMP_LT NVSHMEM_CMP_GE NVSHMEM_SIGNAL_SET NVSHMEM_SIGNAL_ADD "
         "NVSHMEM_TEAM_WORLD NVSHMEMX_TEAM_NODE",
         _SHMEM_TESTS,
-        nvshmem=YES,
     ),
     Section(
         "Beginning and end",
@@ -179,7 +196,10 @@ SECTIONS = (
 """Every name of the API page, and more."""
 
 EXCEPTIONS: dict[str, dict[str, str]] = {
-    "remote_mc_ptr": {"gpus": "NULL: no multicast memory", "simulator": "NULL: no multicast memory"},
-    "is_nvshmem_multimem_supported": {"gpus": "always false"},
+    "my_pe": {"nvshmem": "as without"},
+    "n_pes": {"nvshmem": "as without"},
+    "remote_ptr": {"nvshmem": "as without"},
+    "remote_mc_ptr": {"gpus": "NULL: no multicast memory", "simulator": "yes"},
+    "is_nvshmem_multimem_supported": {"gpus": "always false: the heap maps no multicast memory"},
 }
 """Where a name differs from its section: column and text."""

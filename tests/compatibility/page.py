@@ -71,7 +71,7 @@ def _row(section: Section, name: str) -> str:
     cells = {
         "simulator": {YES: "yes", NO: "no"}[section.simulator],
         "gpus": "no" if section.gpus == NO else "program" if _in_gpu_programs(section, name) else "compiled" if device else "not run",
-        "nvshmem": {YES: "yes", NO: "no", SAME: "-"}[section.nvshmem],
+        "nvshmem": {YES: "yes", NO: "no", SAME: "-"}.get(section.nvshmem, section.nvshmem),
         "gfx942": {YES: "compiled", NO: "no", SAME: "-"}[section.gfx942],
         **EXCEPTIONS.get(name, {}),
     }

@@ -55,7 +55,11 @@ PROGRAMS = (
         fault="IndexError",
         note="takes entry `rank` of a list of the node's tensors, so it can't run on a second node",
     ),
-    Program(f"{_TESTS}/nvidia/test_nvshmem_api.py", (2,)),
+    Program(
+        f"{_TESTS}/nvidia/test_nvshmem_api.py",
+        fault="SimulationError",
+        note="a block barrier (line 525) that only the first warp reaches; with it out of the condition all checks pass",
+    ),
     Program(f"{_TESTS}/nvidia/test_fast_allgather.py", (2,), note="needs a layer that is not there yet"),
     Program(f"{_TESTS}/nvidia/test_allreduce.py", (2,), arguments=("--method", "one_shot"), note="needs an operator that is not there yet"),
     Program(f"{_TESTS}/nvidia/test_all_to_all.py", (2,), note="needs an operator that is not there yet"),

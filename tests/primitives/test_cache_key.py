@@ -9,11 +9,12 @@ import sys
 import pytest
 import triton
 
-from triton_dist.primitives import functions, shmem_functions, shmem_team_functions, stamp, thread_functions
+from triton_dist.primitives import functions, shmem_functions, shmem_team_functions, stamp, thread_functions, word_functions
 
 MODULES = {
     "functions.py": functions,
     "thread_functions.py": thread_functions,
+    "word_functions.py": word_functions,
     "shmem_functions.py": shmem_functions,
     "shmem_team_functions.py": shmem_team_functions,
 }

@@ -28,11 +28,18 @@ def documented() -> dict[str, str]:
     return callers
 
 
-ROWS_OF_EXTRA = {"shfl", "ballot", "syncwarp", *(f"atomic_{name}" for name in ("exch", "min", "max", "and", "or", "xor"))}
+ROWS_OF_EXTRA = {
+    "multimem_st",
+    "multimem_ld_reduce",
+    "shfl",
+    "ballot",
+    "syncwarp",
+    *(f"atomic_{name}" for name in ("exch", "min", "max", "and", "or", "xor")),
+}
 """Rows of which only ``language_extra`` has functions."""
 
-OF_REGIONS = ("simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector")
-"""Names of regions and vectors, which are made of other rows or of none."""
+OF_REGIONS = ("extern_call", "simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector")
+"""Names of regions, vectors and libraries, which are made of other rows or of none."""
 
 
 def row_of(function: str) -> str:

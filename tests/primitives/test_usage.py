@@ -11,6 +11,7 @@ import triton.language as tl
 from compile_targets import AMD
 
 import triton_dist.language as dl
+import triton_dist.language.simt_ops as simt_ops
 from triton_dist.language import notify, rank, wait
 from triton_dist.language.extra import language_extra, libshmem_device
 from triton_dist.language.extra.cuda import language_extra as cuda_language_extra
@@ -156,7 +157,19 @@ def test_under_autotune(compiled):
         assert ("%laneid" in text) == (config.kwargs["COUNT"] > 1)
 
 
-ROWS_OF_EXTRA = ("shfl", "ballot", "syncwarp", "atomic_exch", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor")
+ROWS_OF_EXTRA = (
+    "multimem_st",
+    "multimem_ld_reduce",
+    "shfl",
+    "ballot",
+    "syncwarp",
+    "atomic_exch",
+    "atomic_min",
+    "atomic_max",
+    "atomic_and",
+    "atomic_or",
+    "atomic_xor",
+)
 """Rows of which only ``language_extra`` has functions."""
 
 
@@ -164,9 +177,10 @@ def test_the_public_names():
     names = {name for name in PRIMITIVES if name not in ("fence", "syncthreads", *SHMEM_PRIMITIVES)}
     names |= {"__syncthreads", "fence_cta", "fence_gpu", "fence_sys"} | {f"wait_{cmp}" for cmp in ("eq", "ne", "gt", "ge", "lt", "le")}
     names -= {name for name, row in PRIMITIVES.items() if row.internal or name in ROWS_OF_EXTRA}
-    assert names | {"simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector"} == set(dl.__all__)
+    assert names | {"extern_call", "simt_exec_region", "extract", "insert", "vector", "make_vector", "zeros_vector"} == set(dl.__all__)
     assert cuda_language_extra.__all__ == language_extra.__all__
     assert all(getattr(cuda_language_extra, name) is getattr(language_extra, name) for name in language_extra.__all__)
+    assert all(getattr(simt_ops, name) is getattr(dl, name) for name in simt_ops.__all__)
     assert libshmem_device.my_pe is dl.rank and libshmem_device.n_pes is dl.num_ranks
 
 

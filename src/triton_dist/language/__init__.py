@@ -1,5 +1,6 @@
 """What a kernel imports: ``import triton_dist.language as dl``."""
 
+from triton_dist.primitives.extern_call import extern_call
 from triton_dist.primitives.functions import (
     __syncthreads,
     atomic_add,
@@ -35,6 +36,7 @@ __all__ = [
     "atomic_add",
     "atomic_cas",
     "consume_token",
+    "extern_call",
     "extract",
     "fence_cta",
     "fence_gpu",

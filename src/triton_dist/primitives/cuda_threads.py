@@ -7,10 +7,12 @@ a copy that the compiler makes of one has its own, which all that uses its addre
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import triton.language as tl
 
+from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.primitives import shared_ledger
 from triton_dist.primitives.call import Call, Lowering, as_carrier, carrier_type, constant, from_carrier, inline_asm, with_type
 from triton_dist.primitives.vector import vector
@@ -18,6 +20,7 @@ from triton_dist.primitives.vector import vector
 _ACCESS_BITS = (128, 64)
 """Widths of an access of several words."""
 
+_FIRST_WITH_MULTICAST = 90
 _WHOLE_WARP = "0x1f"
 _CLAMP = {"idx": _WHOLE_WARP, "down": _WHOLE_WARP, "bfly": _WHOLE_WARP, "up": "0x0"}
 """The operand of shfl that bounds the source thread by the ends of the warp."""
@@ -39,13 +42,15 @@ def ld_vector(semantic: Any, call: Call, after: str) -> vector:
         texts = f"ld{qualifiers(call)}.global.b{bits} $0, [$1]; {after}"
         loaded = [inline_asm(semantic, texts, f"={_register(bits)},l", [one], carrier_type(bits), pure=False) for one in pointers]
         return vector([from_carrier(semantic, one, element) for one in loaded])
-    ptr, count = with_type(semantic, call["ptr"], tl.int32), words // 32
+    piece = _piece(bits)
+    width = piece.primitive_bitwidth
+    ptr, count = with_type(semantic, call["ptr"], piece), words // width
     results: list[tl.tensor] = []
-    for start in range(0, bits * size // 32, count):
+    for start in range(0, bits * size // width, count):
         outputs = ", ".join(f"${number}" for number in range(count))
-        text = f"ld{qualifiers(call)}.global.v{count}.b32 {{{outputs}}}, [${count}]; {after}"
+        text = f"ld{qualifiers(call)}.global{_vector_size(count)}.b{width} {_braced(outputs, count)}, [${count}]; {after}"
         place = semantic.add(ptr, constant(semantic, start, tl.int32), False)
-        results += _several(semantic, text, ",".join(["=r"] * count + ["l"]), [place], count)
+        results += _several(semantic, text, ",".join([f"={_register(width)}"] * count + ["l"]), [place], count, piece)
     return vector(results).recast(element, _semantic=semantic)
 
 
@@ -60,14 +65,58 @@ def st_vector(semantic: Any, call: Call, before: str) -> None:
             text = f"{before} st{qualifiers(call)}.global.b{bits} [$1], $2; mov.u32 $0, 0;"
             inline_asm(semantic, text, f"=r,l,{_register(bits)}", [place, as_carrier(semantic, value)], tl.int32, pure=False)
         return
-    ptr, count = with_type(semantic, call["ptr"], tl.int32), words // 32
-    pieces = list(values.recast(tl.int32, _semantic=semantic))
+    piece = _piece(bits)
+    width = piece.primitive_bitwidth
+    ptr, count = with_type(semantic, call["ptr"], piece), words // width
+    pieces = list(values.recast(piece, _semantic=semantic))
     inputs = ", ".join(f"${number + 2}" for number in range(count))
     for start in range(0, len(pieces), count):
         place = semantic.add(ptr, constant(semantic, start, tl.int32), False)
-        text = f"{before} st{qualifiers(call)}.global.v{count}.b32 [$1], {{{inputs}}}; mov.u32 $0, 0;"
-        constraints = ",".join(["=r", "l", *["r"] * count])
+        text = f"{before} st{qualifiers(call)}.global{_vector_size(count)}.b{width} [$1], {_braced(inputs, count)}; mov.u32 $0, 0;"
+        constraints = ",".join(["=r", "l", *[_register(width)] * count])
         inline_asm(semantic, text, constraints, [place, *pieces[start : start + count]], tl.int32, pure=False)
+
+
+def multimem_st(semantic: Any, call: Call) -> None:
+    """``multimem.st`` of one word or a vector of them."""
+    _require_multicast(semantic, "multimem_st")
+    values = list(call["val"])
+    register = _register(values[0].dtype.primitive_bitwidth)
+    inputs = ", ".join(f"${number + 2}" for number in range(len(values)))
+    text = f"multimem.st.weak.global{_multicast_kind(call, len(values))} [$1], {_braced(inputs, len(values))}; mov.u32 $0, 0;"
+    constraints = ",".join(["=r", "l", *[register] * len(values)])
+    inline_asm(semantic, text, constraints, [call["ptr"], *values], tl.int32, pure=False)
+
+
+def multimem_ld_reduce(semantic: Any, call: Call) -> vector:
+    """``multimem.ld_reduce`` with add, accumulated in fp32 where the elements are narrower and that is asked for."""
+    _require_multicast(semantic, "multimem_ld_reduce")
+    count, kind = call.choice("vec_size"), call.choice("type")
+    accumulator = ".acc::f32" if kind in ("f16x2", "bf16x2") and call.choice("accumulator") == "f32" else ""
+    outputs = ", ".join(f"${number}" for number in range(count))
+    text = f"multimem.ld_reduce.weak.global.add{accumulator}{_multicast_kind(call, count)} {_braced(outputs, count)}, [${count}];"
+    return vector(_several(semantic, text, ",".join(["=r"] * count + ["l"]), [call["ptr"]], count))
+
+
+def _multicast_kind(call: Call, count: int) -> str:
+    return f"{_vector_size(count)}.{call.choice('type')}"
+
+
+def _vector_size(count: int) -> str:
+    return "" if count == 1 else f".v{count}"
+
+
+def _braced(names: str, count: int) -> str:
+    return names if count == 1 else f"{{{names}}}"
+
+
+def _require_multicast(semantic: Any, what: str) -> None:
+    capability = int(re.sub(r"\D", "", semantic.builder.options.arch))
+    if capability < _FIRST_WITH_MULTICAST:
+        raise PrimitiveArgumentError(
+            f"{what} needs a GPU of compute capability 9.0 or above with NVLink multicast, not sm_{capability}; "
+            "store to each rank, or load from each, through symm_at"
+        )
 
 
 def shfl(semantic: Any, call: Call) -> tl.tensor:
@@ -136,12 +185,19 @@ def _half(semantic: Any, value: tl.tensor, number: int) -> tl.tensor:
     return list(vector([value]).recast(tl.int32, _semantic=semantic))[number]
 
 
-def _several(semantic: Any, text: str, constraints: str, operands: list[tl.tensor], count: int) -> list[tl.tensor]:
-    """Assembly with several 32-bit results."""
+def _piece(bits: int) -> tl.dtype:
+    """The unit of a vector access: as wide as an element of 64 bits, so that each of them is accessed as one."""
+    return tl.int64 if bits == 64 else tl.int32
+
+
+def _several(
+    semantic: Any, text: str, constraints: str, operands: list[tl.tensor], count: int, piece: tl.dtype = tl.int32
+) -> list[tl.tensor]:
+    """Assembly with several results of one type."""
     builder = semantic.builder
-    types = [tl.int32.to_ir(builder)] * count
+    types = [piece.to_ir(builder)] * count
     operation = builder.create_inline_asm(text, constraints, [operand.handle for operand in operands], types, False, 1)
-    return [tl.tensor(operation.get_result(number), tl.int32) for number in range(count)]
+    return [tl.tensor(operation.get_result(number), piece) for number in range(count)]
 
 
 def _word_bits(total: int) -> int | None:
@@ -154,6 +210,8 @@ def _register(bits: int) -> str:
 
 
 LOWERINGS: dict[str, Lowering] = {
+    "multimem_st": multimem_st,
+    "multimem_ld_reduce": multimem_ld_reduce,
     "shfl": shfl,
     "ballot": ballot,
     "syncwarp": syncwarp,

@@ -18,6 +18,8 @@ _REFUSED = {
     "shfl": "exchanges between the threads of a warp",
     "ballot": "votes of a warp",
     "syncwarp": "barriers of a warp",
+    "multimem_st": "stores through a multicast address (NVLink only)",
+    "multimem_ld_reduce": "sums through a multicast address (NVLink only)",
     "shared_memory": "elements of tiles in a simt region (they need shared memory of their own)",
     "shared_load": "elements of tiles in a simt region (they need shared memory of their own)",
     "shared_store": "elements of tiles in a simt region (they need shared memory of their own)",

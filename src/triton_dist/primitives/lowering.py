@@ -11,13 +11,14 @@ from typing import Any
 import triton.language as tl
 
 from triton_dist.errors import PrimitiveArgumentError
-from triton_dist.primitives import arguments, cuda, hip, shmem, sim
+from triton_dist.primitives import arguments, cuda, hip, nvshmem, shmem, sim
 from triton_dist.primitives.call import Call, Lowering
 from triton_dist.primitives.table import PRIMITIVES, Kind, Primitive, Result
 from triton_dist.primitives.vector import vector
 
 TARGETS: dict[str, dict[str, Lowering]] = {
     "cuda": cuda.LOWERINGS | shmem.LOWERINGS,
+    "nvshmem": cuda.LOWERINGS | shmem.LOWERINGS | nvshmem.LOWERINGS,
     "hip": hip.LOWERINGS | shmem.LOWERINGS,
     "sim": sim.LOWERINGS,
 }
@@ -27,12 +28,15 @@ _DEFAULT_SEMANTIC = {"wait": "acquire", "ld_vector": "weak", "st_vector": "weak"
 
 
 def target_of(options: Any) -> str:
-    """The target that a kernel is being compiled for: "cuda", "hip" or "sim"."""
+    """The target that a kernel is being compiled for: "cuda", "nvshmem" (CUDA with NVSHMEM's device library), "hip" or "sim"."""
     if getattr(options, "simulated", False):
         return "sim"
+    if nvshmem.is_given(options):
+        return "nvshmem"
     name = getattr(options, "backend_name", None)
-    if name not in TARGETS:
-        raise PrimitiveArgumentError(f"triton_dist has no lowering for the Triton backend {name!r}; it has: {', '.join(TARGETS)}")
+    known = [target for target in TARGETS if target != "nvshmem"]
+    if name not in known:
+        raise PrimitiveArgumentError(f"triton_dist has no lowering for the Triton backend {name!r}; it has: {', '.join(known)}")
     return name
 
 
@@ -68,7 +72,7 @@ def emit(name, *operands, function=None, stamp=None, sem=None, _semantic=None, _
 @tl.core.builtin
 def polls_in_assembly(_semantic=None):
     """Whether ``emit_poll`` is there for the target, constexpr."""
-    return tl.constexpr(target_of(_semantic.builder.options) == "cuda")
+    return tl.constexpr(target_of(_semantic.builder.options) in ("cuda", "nvshmem"))
 
 
 @tl.core.builtin

@@ -8,9 +8,10 @@ from typing import Any
 
 import triton.language as tl
 
-from triton_dist.primitives.call import Call, Lowering
+from triton_dist.primitives.call import Call, Lowering, constant
 from triton_dist.primitives.hip_threads import ld_vector, st_vector
 from triton_dist.primitives.table import PRIMITIVES
+from triton_dist.primitives.vector import vector
 
 _LIBRARY = "triton_dist"
 
@@ -35,6 +36,8 @@ def lowerings(emit_opaque: Lowering) -> dict[str, Lowering]:
     return {
         "ld_vector": vector_load,
         "st_vector": vector_store,
+        "multimem_st": multimem_st,
+        "multimem_ld_reduce": multimem_ld_reduce,
         "atomic_min": ordered_update,
         "atomic_max": ordered_update,
         "shared_memory": shared_memory,
@@ -48,6 +51,24 @@ def ordered_update(semantic: Any, call: Call) -> tl.tensor:
     parameters = {"scope": call.choice("scope"), "sem": call.choice("semantic"), "sign": "s" if call.result.is_int_signed() else "u"}
     symbol = ";".join([f"td.{call.primitive.name}", *(f"{key}={value}" for key, value in parameters.items())])
     return _opaque(semantic, symbol, [call["ptr"], call["val"]], call.result)
+
+
+def multimem_st(semantic: Any, call: Call) -> None:
+    """One operation a word."""
+    values = list(call["val"])
+    _check_alignment(semantic, call, len(values), values[0].dtype)
+    for number, value in enumerate(values):
+        place = semantic.add(call["ptr"], constant(semantic, number, tl.int32), False)
+        _opaque(semantic, f"td.multimem_st;type={call.choice('type')}", [place, value], tl.int32)
+
+
+def multimem_ld_reduce(semantic: Any, call: Call) -> vector:
+    """One operation a word."""
+    count = call.choice("vec_size")
+    _check_alignment(semantic, call, count, call.result)
+    places = [semantic.add(call["ptr"], constant(semantic, number, tl.int32), False) for number in range(count)]
+    symbol = f"td.multimem_ld_reduce;acc={call.choice('accumulator')};type={call.choice('type')}"
+    return vector([_opaque(semantic, symbol, [place], call.result) for place in places])
 
 
 def shared_memory(semantic: Any, call: Call) -> tl.tensor:

@@ -20,7 +20,8 @@ LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
 """The literals in the stamped files."""
 
 STAMPED_FILES = tuple(
-    _DIRECTORY / name for name in ("functions.py", "thread_functions.py", "shmem_functions.py", "shmem_team_functions.py")
+    _DIRECTORY / name
+    for name in ("functions.py", "thread_functions.py", "word_functions.py", "shmem_functions.py", "shmem_team_functions.py")
 )
 """The files whose functions carry the stamp."""
 
@@ -28,17 +29,20 @@ LOWERING_FILES = tuple(
     _DIRECTORY / name
     for name in (
         "arguments.py",
+        "bitcode.py",
         "call.py",
         "common.py",
         "compare.py",
         "cuda.py",
         "cuda_threads.py",
         "cuda_wait.py",
+        "extern_call.py",
         "hip.py",
         "hip_functions.py",
         "hip_threads.py",
         "kernel_hash.py",
         "lowering.py",
+        "nvshmem.py",
         "region.py",
         "shared_ledger.py",
         "shmem.py",
@@ -50,6 +54,7 @@ LOWERING_FILES = tuple(
         "values.py",
         "vector.py",
         "vector_functions.py",
+        "word_groups.py",
     )
 )
 """The files whose text decides what a primitive becomes; the stamped ones are hashed by Triton, but for their defaults."""

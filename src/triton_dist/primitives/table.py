@@ -121,6 +121,11 @@ _ATOMIC_SEMANTIC = Choice("semantic", "sem", ("relaxed", "acquire", "release", "
 _VECTOR_SIZE = Choice("vec_size", "n", (1, 2, 4, 8, 16, 32, 64, 128))
 _VECTOR_SCOPE = Choice("scope", "scope", ("", "cta", "gpu", "sys"))
 
+MULTICAST_WORDS = ("int32", "int64")
+"""Types of the words of a multicast access; what is in them, its choice of a type says."""
+
+_MULTICAST_TYPE = Choice("type", "type", ("b32", "b64", "f32", "f16x2", "bf16x2"))
+
 _ROWS = (
     Primitive(
         name="rank",
@@ -246,6 +251,23 @@ _ROWS = (
         effect="writes",
         operands=(Operand("ptr", Kind.POINTER, SCALARS), Operand("vec", Kind.VECTOR)),
         choices=(_VECTOR_SCOPE, Choice("semantic", "sem", ("weak", "relaxed", "release"), _NO_ACQUIRE)),
+    ),
+    Primitive(
+        name="multimem_st",
+        doc="Stores words through a multicast address: on every rank of its team.",
+        caller=Caller.THREAD,
+        effect="writes on every rank of the team",
+        operands=(Operand("ptr", Kind.POINTER, MULTICAST_WORDS), Operand("val", Kind.VECTOR)),
+        choices=(_MULTICAST_TYPE,),
+    ),
+    Primitive(
+        name="multimem_ld_reduce",
+        doc="Sums words of all ranks of a team through a multicast address, in fp32 or in the elements' own type.",
+        caller=Caller.THREAD,
+        effect="reads on every rank of the team",
+        operands=(Operand("ptr", Kind.POINTER, MULTICAST_WORDS),),
+        choices=(_MULTICAST_TYPE, Choice("accumulator", "acc", ("f32", "own")), Choice("vec_size", "n", (1, 2, 4))),
+        result=Result.VECTOR,
     ),
     Primitive(
         name="shfl",

@@ -25,6 +25,9 @@ GUARD_BYTES = 2 << 20
 MAX_HEAP_SIZE = STRIDE - 2 * GUARD_BYTES
 """Bytes of the largest heap: a slot less the guard at its start and as much at its end."""
 
+MULTICAST = 1 << 52
+"""Where the simulator's multicast addresses begin, one stride a team: beyond what can be mapped."""
+
 
 def heap_base(rank: int) -> int:
     """First address of the slot that holds ``rank``'s heap."""

@@ -162,6 +162,11 @@ class ProcessHeap:
         self._map.close()
 
     @property
+    def mapped_bytes(self) -> int:
+        """Bytes of a rank's heap as it is mapped, from its data base on: what was asked for, and the words of the device barriers."""
+        return self._words.stop
+
+    @property
     def words_address(self) -> int:
         """Address of this process's words of the device barriers."""
         return data_base(self._world.rank) + self.words_offset

@@ -11,6 +11,9 @@ from ..errors import InvalidArgumentError, NotInTeamError
 from .context_layout import MAX_TEAMS
 from .world import require_world
 
+TEAMS_OF_NVSHMEM = 3
+"""Teams with the same number here and in NVSHMEM: all ranks, those that share memory, those of one host."""
+
 
 @dataclass(frozen=True)
 class Team:
@@ -87,6 +90,11 @@ def team_number(group: object = None) -> int:
         raise InvalidArgumentError(
             f"team_number: the team of ranks {list(team.ranks)} has no number; make it by triton_dist.make_team first, and free teams that "
             f"are not needed, since a rank has numbers for {MAX_TEAMS} teams"
+        )
+    if number >= TEAMS_OF_NVSHMEM and getattr(world, "uses_nvshmem", False):
+        raise InvalidArgumentError(
+            f"team_number: the team of ranks {list(team.ranks)} has the number {number} here, but NVSHMEM's device functions know the "
+            'teams of all ranks and of one host only; call initialize without shmem="nvshmem" for kernels that take other teams'
         )
     return number
 

@@ -117,7 +117,7 @@ def is_initialized() -> bool:
     return current_world() is not None
 
 
-def initialize(heap_size: int | None = None, wait_timeout: float | None = None) -> None:
+def initialize(heap_size: int | None = None, wait_timeout: float | None = None, shmem: str | None = None) -> None:
     """Join the world: every rank calls it, before any symmetric allocation.
 
     In a script that torchrun starts it starts ``torch.distributed`` if that is not running, maps the symmetric heaps of all ranks,
@@ -128,8 +128,10 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
     wait_timeout: seconds after which a wait in a kernel gives up, and this rank's next call raises WaitTimeoutError; default
     TRITON_DIST_WAIT_TIMEOUT, or never. The simulator finds deadlocks without it, on CPU processes too. In a world that is joined
     already, this is all that ``initialize`` changes, for this rank and also for kernels that run.
+    shmem: what ``libshmem_device`` is made of on GPUs: "peers", direct pointers, or "nvshmem", NVSHMEM's own device functions, of the
+    package nvidia-nvshmem; default TRITON_DIST_SHMEM, or "peers". The simulator and CPU processes are the same with both.
     Raises NotInitializedError where there is no launcher; and, the same on every rank, AddressInUseError, HeapFullError,
-    UnreachablePeerError and InvalidArgumentError. Nothing stays mapped then, and it may be called again.
+    UnreachablePeerError, MissingCapabilityError and InvalidArgumentError. Nothing stays mapped then, and it may be called again.
     """
     global _process_world
     joined: object = current_world()
@@ -139,6 +141,7 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
             _process_world.set_wait_timeout(bound)
         return
     size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
+    backing = shmem_or_default(shmem)
     if on_cpu_processes():
         _say_why_no_gpu()
         from ..sim.processes.world import CpuWorld
@@ -147,7 +150,7 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None) 
     else:
         from .cuda.world import CudaWorld
 
-        _process_world = CudaWorld(size, bound)
+        _process_world = CudaWorld(size, bound, backing)
 
 
 def on_cpu_processes() -> bool:
@@ -191,6 +194,16 @@ def check() -> None:
     world = require_world("check()")
     if _process_world is not None and world is _process_world:
         _process_world.check()
+
+
+def shmem_or_default(shmem: str | None) -> str:
+    """The backing of ``libshmem_device``: the argument, else TRITON_DIST_SHMEM, else "peers". Raises InvalidArgumentError."""
+    source = "shmem"
+    if shmem is None:
+        source, shmem = "TRITON_DIST_SHMEM", os.environ.get("TRITON_DIST_SHMEM", "") or "peers"
+    if shmem not in ("peers", "nvshmem"):
+        raise InvalidArgumentError(f'{source}={shmem!r} is not known; use "peers" or "nvshmem"')
+    return shmem
 
 
 def heap_size_or_default(heap_size: int | None, default: int) -> int:

@@ -14,7 +14,7 @@ _ELEMENTWISE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "
 _MASK_OPERAND = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
 _SAME_POINTER = ("tt.addptr", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "tt.reshape", "tt.trans")
 _CLOCK = re.compile(r"%(globaltimer|clock)")
-_VARYING_SOURCES = ("td.tid", "td.atomic_", "td.shfl", "td.ballot")
+_VARYING_SOURCES = ("td.tid", "td.atomic_", "td.shfl", "td.ballot", "td.extern_call")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominanc
 from .check.actors import thread_of
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, block_memory, debug, descriptor, matrix, primitives, reduce, shmem, warps
+from .ops import arith, block_memory, debug, descriptor, divergence, matrix, multicast, primitives, reduce, shmem, twins, warps
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -64,8 +64,10 @@ class ModuleEmitter:
             "arith": arith,
             "debug": debug,
             "descriptor": descriptor,
+            "divergence": divergence,
             "matrix": matrix,
             "memory": memory_ops,
+            "multicast": multicast,
             "primitives": primitives,
             "block_memory": block_memory,
             "warps": warps,
@@ -75,6 +77,7 @@ class ModuleEmitter:
             "full": full,
             "shift_all": shift_all,
             "timing": timing_ops,
+            "twins": twins,
             "thread_of": thread_of,
         }
         self._counter = 0
@@ -148,6 +151,10 @@ class FunctionEmitter:
         self.origins: dict[str, str] = {}
         self.rest: tuple[Block, int] = (Block(""), 0)
         """The block that is being emitted and the number of the op behind the present one."""
+        self.limit = 0
+        """The number of the op of that block at which emitting it ends."""
+        self.taken = 0
+        """How many ops behind the present one its handler has emitted, too."""
 
     def line(self, text: str) -> None:
         """Append a line of Python, made from the op at the present source location."""
@@ -311,9 +318,16 @@ class FunctionEmitter:
         """Emit the ops of a block, in order."""
         if self.module.timing and not self.vector:
             emit_timing.charge_block(self, block)
-        for number, operation in enumerate(block.operations):
-            self.rest = (block, number + 1)
-            self.emit_operation(operation)
+        self.emit_operations(block, 0, len(block.operations))
+
+    def emit_operations(self, block: Block, start: int, end: int) -> None:
+        """Emit the ops of a block from number ``start`` up to ``end``."""
+        number = start
+        while number < end:
+            self.rest, self.limit, self.taken = (block, number + 1), end, 0
+            self.emit_operation(block.operations[number])
+            number += 1 + self.taken
+        self.taken = 0
 
     def yield_after_release(self) -> None:
         """Let others run between a signal and what follows it: whoever set a flag before its data is then seen to have done so.

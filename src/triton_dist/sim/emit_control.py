@@ -5,6 +5,7 @@ from __future__ import annotations
 from .codegen import FunctionEmitter, handles
 from .emit_timing import begin_loop, end_loop, end_round
 from .ir import Block, Operation
+from .parting import operations_behind
 from .requests import SPIN
 
 
@@ -202,19 +203,43 @@ def _divergent_if(emitter: FunctionEmitter, operation: Operation) -> None:
     sides = [_side(emitter, region, []) for region in operation.regions]
     sides += [_side(emitter, [], [])] * (2 - len(sides))
     condition = emitter.value(operation.operands[0])
-    call = f"yield from primitives.divergent_if(C, {emitter.mask or 'None'}, {condition}, {sides[0]}, {sides[1]})"
+    call = f"yield from divergence.divergent_if(C, {emitter.mask or 'None'}, {condition}, {sides[0]}, {sides[1]})"
     results = "".join(f"{emitter.define(name)}, " for name in operation.results)
     emitter.line(f"{results}= {call}" if results else call)
 
 
+def _behind(emitter: FunctionEmitter, operation: Operation, block: Block, start: int, end: int, used: list[str]) -> str:
+    """Emit the ops behind a loop as a generator function ``(mask, *results of the loop)`` that returns what is used of them."""
+    name = emitter.module.fresh("behind")
+    outer = emitter.mask
+    mask = emitter.mask = emitter.module.fresh("m")
+    emitter.line(f"def {name}({', '.join([mask, *(emitter.define(result) for result in operation.results)])}):")
+    emitter.indent += 1
+    emitter.emit_operations(block, start, end)
+    emitter.line(f"return ({''.join(f'{emitter.array(value)}, ' for value in used)})")
+    emitter.line("if 0: yield")
+    emitter.indent -= 1
+    emitter.mask = outer
+    return name
+
+
 def _divergent_while(emitter: FunctionEmitter, operation: Operation) -> None:
+    """The loop, and with it what each thread does for itself behind it."""
+    block, start = emitter.rest
+    end, used = operations_behind(block, start, emitter.limit, emitter.facts)
     before, after = operation.regions[0], operation.regions[1]
     test = _side(emitter, before, [name for name, _ in before[0].arguments])
     body = _side(emitter, after, [name for name, _ in after[0].arguments])
     initial = "".join(f"{emitter.array(name)}, " for name in operation.operands)
-    call = f"yield from primitives.divergent_while(C, {emitter.mask or 'None'}, ({initial}), {test}, {body})"
-    results = "".join(f"{emitter.define(name)}, " for name in operation.results)
-    emitter.line(f"{results}= {call}" if results else call)
+    behind = _behind(emitter, operation, block, start, end, used) if end > start else "None"
+    call = f"yield from divergence.divergent_while(C, {emitter.mask or 'None'}, ({initial}), {test}, {body}, {behind})"
+    targets = [emitter.define(name) for name in (*operation.results, *used)]
+    emitter.line(f"{''.join(f'{target}, ' for target in targets)}= {call}" if targets else call)
+    for name, target in zip(used, targets[len(operation.results) :], strict=True):
+        kind = emitter.kind(name)
+        if kind.shape is None:
+            emitter.line(f"{target} = divergence.of_all_threads({target}, {kind.is_float})")
+    emitter.taken = end - start
 
 
 def _divergent_for(emitter: FunctionEmitter, operation: Operation) -> None:
@@ -222,6 +247,6 @@ def _divergent_for(emitter: FunctionEmitter, operation: Operation) -> None:
     body = _side(emitter, operation.regions[0], [name for name, _ in operation.regions[0][0].arguments])
     bounds = ", ".join(emitter.array(name) for name in (lower, upper, step))
     values = "".join(f"{emitter.array(name)}, " for name in initial)
-    call = f"yield from primitives.divergent_for(C, {emitter.mask or 'None'}, {bounds}, ({values}), {body})"
+    call = f"yield from divergence.divergent_for(C, {emitter.mask or 'None'}, {bounds}, ({values}), {body})"
     results = "".join(f"{emitter.define(name)}, " for name in operation.results)
     emitter.line(f"{results}= {call}" if results else call)

@@ -78,8 +78,7 @@ def _lookup(emitter: FunctionEmitter, operation: Operation, parameters: dict[str
 
 
 def _multicast(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:
-    """NULL: there is no multicast."""
-    emitter.assign(operation, "np.zeros(C.threads, np.int64)" if emitter.is_tensor(operation) else "0")
+    emitter.assign(operation, f"shmem.remote_mc_ptr(C, {emitter.mask}, {', '.join(emitter.values(operation))})")
 
 
 def _order(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:

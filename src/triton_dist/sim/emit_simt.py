@@ -76,7 +76,27 @@ def _check_alignment(emitter: FunctionEmitter, operation: Operation, parameters:
     emitter.alias(operation.results[0], "0")
 
 
+def _multicast_store(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
+    pointer, value = emitter.values(operation)
+    dtype = emitter.module.dtype(operation.operand_types[1].dtype)
+    mask = emitter.mask if emitter.is_tensor(operation) else None
+    emitter.line(f"multicast.store(C, {pointer}, {value}, {dtype}, {mask}, {emitter.location_number()})")
+    emitter.line("yield")
+    emitter.alias(operation.results[0], "0")
+
+
+def _multicast_sum(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
+    emitter.line("yield")
+    pointer, kind = emitter.values(operation)[0], f"{parameters['type']!r}, {parameters['acc']!r}"
+    if emitter.is_tensor(operation):
+        emitter.assign(operation, f"multicast.load_reduce_each(C, {pointer}, {kind}, {emitter.mask})")
+    else:
+        emitter.assign_scalar(operation, f"multicast.load_reduce(C, {pointer}, {kind})")
+
+
 PRIMITIVES = {
+    "multimem_st": _multicast_store,
+    "multimem_ld_reduce": _multicast_sum,
     "shfl": _shuffle,
     "ballot": _ballot,
     "syncwarp": _sync_warp,

@@ -9,6 +9,7 @@ from .emit_shmem import shmem_handler
 from .ir import Operation
 from .ops.inline_asm import find_asm, find_function
 from .ops.libdevice import LIBDEVICE
+from .ops.twins import find_twin
 
 
 @handles("gpu.barrier", "ttg.barrier")
@@ -154,8 +155,38 @@ def _fence(emitter: FunctionEmitter, operation: Operation, parameters: dict[str,
     emitter.alias(operation.results[0], "0")
 
 
+def _extern_function(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], pure: bool) -> None:
+    """A function of a bitcode library: its twin runs."""
+    symbol, types = parameters["symbol"], tuple(parameters["types"].split(","))
+    if find_twin(symbol) is None:
+        raise emitter.fail(
+            f"the simulator has no Python twin of {symbol!r} of the library {parameters['library']!r}; give it one: a function of the same "
+            f"arguments under @triton_dist.extern_twin({symbol!r}), before the launch"
+        )
+    once = pure and not emitter.is_tensor(operation)
+    operands = "".join(f"{operand}, " for operand in emitter.arrays(operation))
+    if not once:
+        emitter.line("yield")
+    call = f"twins.call(C, {symbol!r}, {types!r}, ({operands}), {emitter.mask}, {once}, {emitter.location_number()})"
+    if once:
+        emitter.assign_scalar(operation, call)
+    else:
+        emitter.assign(operation, call)
+        emitter.line("yield")
+
+
+def _extern_call(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
+    _extern_function(emitter, operation, parameters, pure=False)
+
+
+def _extern_pure(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
+    _extern_function(emitter, operation, parameters, pure=True)
+
+
 _PRIMITIVES = {
     "rank": _rank,
+    "extern_call": _extern_call,
+    "extern_pure": _extern_pure,
     "num_ranks": _num_ranks,
     "symm_at": _symm_at,
     "consume_token": _consume_token,

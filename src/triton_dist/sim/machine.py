@@ -343,7 +343,7 @@ class Machine:
         index = 0
         for turn in range(self.batch):
             if not runnable and not turns and not self._wake_spinning():
-                if not pending.land_one():
+                if not pending.land_one() and not self._part_threads():
                     return turn
                 continue
             if pending.entries:
@@ -402,6 +402,16 @@ class Machine:
         for actor in spinning:
             self._ready(actor)
         return True
+
+    def _part_threads(self) -> bool:
+        """Nothing can move in lock step: let threads run apart in the first program in which they can. Whether there is one."""
+        for place, actor in enumerate(self._spinning):
+            if isinstance(actor, Program) and actor.may_part:
+                del self._spinning[place]
+                actor.part = True
+                self._ready(actor)
+                return True
+        return False
 
     def _located(self, error: Exception, actor) -> Exception:
         """The error with who did it and where: in front of a SimulationError's text, as a note to any other."""

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..errors import MisalignedAccessError, NotSymmetricError, OutOfBoundsError, SimulationError, UseAfterFreeError
-from ..runtime.address_map import rank_of
+from ..runtime.address_map import MULTICAST, rank_of
 
 VIEW_BASE = 4096
 """numpy refuses an array at address 0, and nothing is mapped in the first page."""
@@ -210,6 +210,10 @@ class Memory:
             freed = origin or self._freed_piece(lo)
             if freed is not None:
                 return UseAfterFreeError(f"{what} of {freed.label(lo)}, which was freed before; keep it alive until the kernel has run")
+            if lo >= MULTICAST:
+                return OutOfBoundsError(
+                    f"{what} through a multicast address, which an ordinary access can't take; use multimem_st or multimem_ld_reduce"
+                )
             if lo < 1 << 16:
                 return OutOfBoundsError(f"{what} through a NULL pointer; nothing was allocated where it comes from")
         near = origin or self._nearest(lo)

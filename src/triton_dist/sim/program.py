@@ -28,6 +28,7 @@ class Program:
     threads: number of threads of the block.
     waiting: a WaitRequest while the program is parked, else None.
     block_memory: where tiles lie whose elements are used in simt regions; None before the first region.
+    may_part: loops that spin while threads that have left them could go on by themselves; part: whether one of them is to let them.
     word: address of the last single word that it accessed, for the report of a loop that spins.
     race: its actor where data races are looked for, else None; ``check.checker.RaceChecker`` says what at, order, active and lane are.
     """
@@ -50,6 +51,8 @@ class Program:
         "start",
         "sm",
         "word",
+        "may_part",
+        "part",
         "block_memory",
         "race",
         "at",
@@ -73,6 +76,7 @@ class Program:
         self.threads = launch.threads
         self.waiting = None
         self.word: int | None = None
+        self.may_part, self.part = 0, False
         self.block_memory: BlockMemory | None = None
         self.at = self.lane = -1
         self.order: Order | None = None

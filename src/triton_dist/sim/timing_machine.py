@@ -254,7 +254,7 @@ class TimingMachine(Machine):
         memory, order, watchers = self.memory, self._order, self.memory.watchers
         finished = self.finished
         for turn in range(_BATCH):
-            if not order and not self._wake_spinning():
+            if not order and not self._wake_spinning() and not self._part_threads():
                 return turn
             actor = heapq.heappop(order)[2]
             version = memory.version

@@ -1,4 +1,4 @@
-"""What the kernels of a running job wait for: ``triton-dist attach PID``.
+"""What the kernels of a running job wait for: ``triton-dist attach PID``, on GPUs and on CPU processes (``attach_processes.py``).
 
 Works from another process of the same user, whether or not the job's waits have a bound, also while its host threads are blocked
 and inside replayed CUDA graphs. It asks by a word in the job's wait boards; the job goes on as if nothing had happened.
@@ -15,6 +15,7 @@ from ..errors import NoWaitBoardError
 from ..runtime import processes
 from ..runtime.wait_board import Record, WaitBoard, all_boards, path_of
 from ..runtime.wait_report import SYMBOLS, Wait, describe
+from . import attach_processes
 
 LONGEST_ANSWER = 2.0
 """Seconds that kernels get to answer; they look for a request every few milliseconds."""
@@ -28,13 +29,16 @@ _PERIOD = 0.05
 def attach(pid: int) -> int:
     """Print what the kernels of process ``pid`` wait for, or of all ranks that it started (a launcher such as torchrun).
 
+    Of CPU processes also what their streams and hosts wait for.
+
     Returns an exit code: 0 if something was found out, 1 with the reason on the standard output if nothing could be.
     """
     try:
         boards = boards_of(pid)
     except NoWaitBoardError as error:
-        print(f"triton-dist attach: {error}")
-        return 1
+        found = attach_processes.report_of(pid)
+        print(found if found is not None else f"triton-dist attach: {error}")
+        return 0 if found is not None else 1
     waits = waits_of(boards, LONGEST_ANSWER)
     _print(boards, waits)
     return 0
@@ -56,8 +60,8 @@ def boards_of(pid: int, directory: Path | None = None) -> list[WaitBoard]:
     boards = [board for board in all_boards(directory) if board.alive and processes.is_descendant(board.pid, pid)]
     if not boards:
         raise NoWaitBoardError(
-            f"neither process {pid} nor one that it started is in a world on GPUs: it has not called triton_dist.initialize() yet, "
-            "has called finalize(), or runs in a container with process numbers of its own"
+            f"neither process {pid} nor one that it started is in a world on GPUs or of CPU processes: it has not called "
+            "triton_dist.initialize() yet, has called finalize(), or runs in a container with process numbers of its own"
         )
     return sorted(boards, key=lambda board: board.rank)
 

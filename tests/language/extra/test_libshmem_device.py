@@ -13,6 +13,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from tests.worlds.world import meet
+from triton_dist import utils
 from triton_dist.language.extra import libshmem_device as shmem
 from triton_dist.language.extra.cuda.language_extra import __syncthreads, threads_per_warp, tid
 
@@ -574,15 +575,16 @@ def test_collectives_of_teams(world, world_size, ranks, kind):
 
 
 @triton_dist.jit
-def pointers_kernel(symmetric, out):
-    """Through ``remote_ptr`` each rank reads what the next one has; NULL for what is no rank, and for multicast."""
+def pointers_kernel(symmetric, out, MULTICAST: tl.constexpr):
+    """Through ``remote_ptr`` each rank reads what the next one has; NULL for what is no rank, and for multicast where there is none."""
     size = shmem.n_pes()
     peer = (shmem.my_pe() + 1) % size
     tl.store(out + tl.arange(0, 16), tl.load(shmem.remote_ptr(symmetric, peer) + tl.arange(0, 16)))
     if tid(0) == 0:
         dl.st(out + 16, (shmem.remote_ptr(symmetric, size + 100).to(tl.int64) == 0).to(tl.int32))
         dl.st(out + 17, (shmem.remote_ptr(symmetric, -1).to(tl.int64) == 0).to(tl.int32))
-        dl.st(out + 18, (shmem.remote_mc_ptr(shmem.NVSHMEMX_TEAM_NODE, symmetric).to(tl.int64) == 0).to(tl.int32))
+        multicast = shmem.remote_mc_ptr(shmem.NVSHMEMX_TEAM_NODE, symmetric).to(tl.int64)
+        dl.st(out + 18, ((multicast != 0) == MULTICAST).to(tl.int32))
         dl.st(out + 19, (shmem.remote_ptr(symmetric, shmem.my_pe()).to(tl.int64) == symmetric.to(tl.int64)).to(tl.int32))
     if tid(0) < size:
         dl.st(out + 20 + tid(0), dl.ld(shmem.remote_ptr(symmetric, tid(0))))
@@ -593,7 +595,7 @@ def pointers() -> list[int]:
     symmetric.copy_(on_device(100 * triton_dist.rank() + torch.arange(16)))
     out = torch.zeros(32, dtype=torch.int32, device=triton_dist.device())
     meet()
-    pointers_kernel[(1,)](symmetric, out)
+    pointers_kernel[(1,)](symmetric, out, MULTICAST=utils.is_nvshmem_multimem_supported())
     meet()
     return out.tolist()
 

@@ -19,7 +19,7 @@ from ...errors import (
     UnreachablePeerError,
     WaitTimeoutError,
 )
-from .. import peers
+from .. import context_layout, peers
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
 from ..agreement import agreed
 from ..context_words import first_words
@@ -28,6 +28,8 @@ from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
 from . import driver
 from .heap import CudaHeap
+from .mapping import data_base
+from .nvshmem import NvshmemBacking
 from .peers import check_peers
 from .streams import CudaStreams
 from .team_gather import gather_among
@@ -41,12 +43,12 @@ class CudaWorld:
     """The world as this process sees it; made by all ranks together, on one host.
 
     Starts ``torch.distributed`` from the launcher's environment if it is not running. heap_size: bytes a rank.
-    wait_timeout: seconds that a wait in a kernel may take, None for ever.
+    wait_timeout: seconds that a wait in a kernel may take, None for ever. shmem: "peers", or "nvshmem" for NVSHMEM's own device functions.
     Raises the same error on every rank when one of them can't: NotInitializedError, AddressInUseError, HeapFullError,
-    UnreachablePeerError, InvalidArgumentError.
+    UnreachablePeerError, InvalidArgumentError; with NVSHMEM what ``nvshmem.NvshmemBacking`` does.
     """
 
-    def __init__(self, heap_size: int, wait_timeout: float | None = None) -> None:
+    def __init__(self, heap_size: int, wait_timeout: float | None = None, shmem: str = "peers") -> None:
         if not torch.cuda.is_available():
             raise NotInitializedError(
                 "initialize() needs a world of ranks, and there is no GPU here: "
@@ -75,6 +77,7 @@ class CudaWorld:
         self._board: WaitBoard | None = None
         self._board_pointer = 0
         self._watchdog: Watchdog | None = None
+        self._nvshmem: NvshmemBacking | None = None
         self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         try:
             self.together("looking at the world", self._check_place)
@@ -83,6 +86,8 @@ class CudaWorld:
             self.together("making the wait board", lambda: self._make_board(wait_timeout))
             self.heap = CudaHeap(self, heap_size)
             self._write_context_page()
+            if shmem == "nvshmem":
+                self._start_nvshmem()
         except TritonDistError:
             # All ranks have failed alike, and have nothing mapped; initialize() may be called again.
             self._drop_board()
@@ -169,6 +174,24 @@ class CudaWorld:
 
     # ------------------------------------------------------------------ what operators ask
 
+    def _start_nvshmem(self) -> None:
+        """Start NVSHMEM and write where it knows the heap. Unmaps the heap if that fails, on all ranks."""
+        address, nbytes = data_base(self.rank), self.heap.mapped_bytes
+        try:
+            self._nvshmem = NvshmemBacking(self.rank, self.world_size, self.device, self.together, self.gather, address, nbytes)
+        except TritonDistError:
+            self.heap.close()
+            raise
+        word = torch.tensor([self._nvshmem.distance], dtype=torch.int64).view(torch.uint8)
+        self.heap.bytes_at(context_layout.word_address(context_layout.NVSHMEM_DELTA), 8).copy_(word)
+        torch.cuda.synchronize(self.device)
+        self.gather("NVSHMEM started")
+
+    @property
+    def uses_nvshmem(self) -> bool:
+        """Whether ``libshmem_device`` is NVSHMEM's in this world."""
+        return self._nvshmem is not None
+
     @property
     def stream(self) -> int:
         """The current stream, as a number."""
@@ -215,6 +238,12 @@ class CudaWorld:
             self._watchdog = None
         self.workspaces.clear()
         self.streams.close()
+        if self._nvshmem is not None:
+            if meets:
+                self.together("leaving NVSHMEM", self._nvshmem.close)
+            else:
+                self._nvshmem.leave_kernels()
+            self._nvshmem = None
         if meets:
             self.together("leaving", self.heap.close)
         else:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import DeviceAssertionError, SimulationError, UnreachablePeerError
+from ...errors import SimulationError, UnreachablePeerError
 from ...runtime.address_map import FIRST_SLOT, STRIDE, STRIDE_BITS, rank_of
 from ..check.checker import SILENT
 from ..memory import VIEW_BASE, WORDS, element_index, scalar_view
 from ..pointers import Pointers, full
-from ..requests import COMPARISONS, SPIN, Steps, WaitRequest
+from ..requests import COMPARISONS, Steps, WaitRequest
 from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
 
@@ -310,70 +310,3 @@ def wait_each(context: Program, addresses, counts, expected, compare: str, dtype
     values = spread(context, expected, dtype)
     for address, count, value in {(int(places[lane]), int(numbers[lane]), values[lane].item()) for lane in lanes}:
         yield from wait(context, address, count, value, compare, dtype.itemsize, location)
-
-
-def _merge(mask: np.ndarray, new: tuple, old: tuple) -> tuple:
-    return tuple(np.where(mask, x, y) for x, y in zip(new, old, strict=True))
-
-
-def divergent_if(context: Program, mask, condition, then_side: Callable, else_side: Callable) -> Steps:
-    """Both sides run as coroutines, each under its own mask, and join; so one side may wait for what the other does."""
-    active = active_threads(context, mask)
-    taken = active & spread(context, condition, np.dtype(np.bool_))
-    skipped = active & ~taken
-    if not skipped.any():
-        return (yield from then_side(taken))
-    if not taken.any():
-        return (yield from else_side(skipped))
-    running = {True: then_side(taken), False: else_side(skipped)}
-    results: dict[bool, tuple] = {}
-    while running:
-        requests: list = []
-        version = context.memory.version
-        for side in list(running):
-            try:
-                requests.append(next(running[side]))
-            except StopIteration as end:
-                results[side] = end.value
-                del running[side]
-        if running:
-            yield _join(requests, context.memory.version != version)
-    return _merge(taken, results[True], results[False])
-
-
-def _join(requests: list, changed: bool):
-    """What both sides together yield: they park or spin only if neither can go on and neither has just written what the other waits for."""
-    if changed or any(request is None for request in requests):
-        return None
-    return requests[0] if len(requests) == 1 else SPIN
-
-
-def divergent_while(context: Program, mask, values: tuple, test: Callable, body: Callable) -> Steps:
-    """Threads that are done wait for those that are not: masked lock step."""
-    active = active_threads(context, mask)
-    results = None
-    while True:
-        condition, *forwarded = yield from test(active, *values)
-        results = tuple(forwarded) if results is None else _merge(active, tuple(forwarded), results)
-        staying = active & spread(context, condition, np.dtype(np.bool_))
-        if not staying.any():
-            return results
-        again = yield from body(staying, *forwarded)
-        merged = _merge(staying, again, values)
-        same = (staying == active).all() and all(np.array_equal(x, y) for x, y in zip(merged, values, strict=True))
-        active, values = staying, merged
-        yield SPIN if same else None
-
-
-def divergent_for(context: Program, mask, lower, upper, step, values: tuple, body: Callable) -> Steps:
-    """A ``range`` whose bounds differ from thread to thread."""
-    if np.any(np.asarray(step) <= 0):
-        raise DeviceAssertionError("the step of a range has to be positive")
-    active = active_threads(context, mask)
-    index = np.broadcast_to(lower, (context.threads,))
-    while True:
-        running = active & (index < upper)
-        if not running.any():
-            return values
-        values = _merge(running, (yield from body(running, index, *values)), values)
-        index = index + step

@@ -15,7 +15,7 @@ from ..check.actors import EACH
 from ..memory import WORDS, element_index, scalar_view
 from ..pending import PendingCopy, SignalUpdate, update_signal
 from ..requests import Steps
-from . import primitives
+from . import multicast, primitives
 
 if TYPE_CHECKING:
     from ..check.actors import Threads
@@ -224,6 +224,11 @@ def _remote_address(context: Program, address: int, pe: int) -> int:
     if not 0 <= pe < context.world_size or machine.node_of(pe) != machine.node_of(context.rank):
         return 0
     return _on_rank(context, address, pe, "remote_ptr")
+
+
+def remote_mc_ptr(context: Program, mask, address, team):
+    """The multicast address on a team, or NULL; one for each thread where an operand differs."""
+    return _each(context, mask, lambda place, number: multicast.address_of(context, place, number), address, team)
 
 
 def team_my_pe(context: Program, mask, team):

@@ -34,11 +34,12 @@ class State(IntEnum):
 
 
 class Inquiry(IntEnum):
-    """What somebody asks all ranks to report for."""
+    """What somebody asks all ranks to report for. ATTACH: another process does, which only wants to know."""
 
     NONE = 0
     DEADLOCK = 1
     TIMEOUT = 2
+    ATTACH = 3
 
 
 (
@@ -60,6 +61,7 @@ class Inquiry(IntEnum):
     _MAIL_SIZE,
 ) = range(16)
 _SIZES = 16
+_RANK, _WORLD_SIZE = 24, 25
 _ACKNOWLEDGED = 32
 _LOCK = 2048
 assert (_ACKNOWLEDGED + MAX_WORLD_SIZE) * 8 <= _LOCK and _LOCK + LOCK_BYTES <= 4096
@@ -87,12 +89,14 @@ class _Word:
 class Board:
     """One rank's board, mapped here.
 
-    pid, start_time, pid_namespace: name its process. version: grows with each change that others may see. polls: how often the process
-    has looked at everything that it waits for. answered, composed: the last request that it has published its writes for, and its lines.
+    pid, start_time, pid_namespace: name its process. rank, world_size: its place, for who comes from outside. version: grows
+    with each change that others may see. polls: how often the process has looked at everything that it waits for. answered, composed: the
+    last request that it has published its writes for, and its lines.
     On rank 0's board only, for all: request, kind, asker (see ``inquiry``), verdict (1 once everyone is to raise the text ``verdict``).
     """
 
     pid, start_time, pid_namespace = _Word(_PID), _Word(_START), _Word(_NAMESPACE)
+    rank, world_size = _Word(_RANK), _Word(_WORLD_SIZE)
     version, polls = _Word(_VERSION), _Word(_POLLS)
     answered, composed = _Word(_ANSWERED), _Word(_COMPOSED)
     request, kind, asker, verdict = _Word(_REQUEST), _Word(_KIND), _Word(_ASKER), _Word(_VERDICT)
@@ -102,9 +106,10 @@ class Board:
         self._memory = memory
         self._words: Any = memoryview(memory).cast("B").cast("q")
 
-    def reset(self) -> None:
+    def reset(self, rank: int = 0, world_size: int = 1) -> None:
         """Begin a new world; done by its own process while no other one looks."""
         self._memory[:4096] = bytes(4096)
+        self.rank, self.world_size = rank, world_size
         self.pid, self.start_time = os.getpid(), processes.start_time(os.getpid()) or 0
         self.pid_namespace = processes.pid_namespace()
 

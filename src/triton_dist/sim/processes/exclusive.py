@@ -14,22 +14,22 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 from ..kernel import Kernel
-from ..ops import arith, debug, descriptor, matrix, memory, primitives, reduce, timing
+from ..ops import arith, debug, descriptor, divergence, matrix, memory, primitives, reduce, timing
 from ..requests import Steps
 from .shared_lock import SharedLock
 
 _OPS = memory.__name__.rpartition(".")[0] + "."
 """What the names of the run time's modules begin with."""
 
-_PURE = (arith, debug, matrix, reduce, timing)
-"""Modules that touch no memory."""
+_PURE = (arith, debug, divergence, matrix, reduce, timing)
+"""Modules that touch no memory themselves."""
 
 _FREE: dict[ModuleType, tuple[str, ...]] = {
     memory: ("load", "load_scalar"),
     descriptor: ("load", "store", "gather", "scatter"),
     primitives: (
         *("symm_at", "symm_at_tile", "symm_at_each", "thread_index", "check_all_threads", "load_word", "load_each"),
-        *("wait", "wait_each", "atomic_poll", "atomic_poll_tile", "divergent_if", "divergent_while", "divergent_for"),
+        *("wait", "wait_each", "atomic_poll", "atomic_poll_tile"),
     ),
 }
 """Functions that need no lock, by module: what is not here, modules too, gets it."""

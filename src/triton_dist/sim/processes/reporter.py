@@ -20,6 +20,9 @@ from .shared_lock import SharedLock
 _PATIENCE = 2.0
 """Seconds to wait for the answer of a process that is busy."""
 
+LONGEST_ATTACH = 10.0
+"""Seconds that an inquiry from outside may stand."""
+
 _MOST_WRITES = 1024
 
 
@@ -46,6 +49,7 @@ class Reporter:
         self._machine = machine
         self._host_waits = host_waits
         self._deadline = 0.0
+        self._attached = 0, 0.0
 
     @property
     def _board(self) -> Board:
@@ -89,6 +93,7 @@ class Reporter:
         """Answer what is asked for, if anything is."""
         shared, board = self._boards[0], self._board
         request = shared.request
+        self._end_forgotten(request)
         if shared.kind == Inquiry.NONE or board.composed == request:
             return
         if board.answered != request:
@@ -100,6 +105,16 @@ class Reporter:
             self._learn_writes()
             board.write_text("lines", self.sections())
             board.composed = request
+
+    def _end_forgotten(self, request: int) -> None:
+        """Close an inquiry from outside whose asker is gone: nobody else could ask for anything."""
+        shared, now = self._boards[0], time.monotonic()
+        if self._rank != 0 or shared.kind != Inquiry.ATTACH:
+            return
+        if self._attached[0] != request:
+            self._attached = request, now
+        elif now - self._attached[1] > LONGEST_ATTACH:
+            self.close()
 
     def finished(self) -> bool:
         """Whether every process has answered this rank's request, or has had the time to."""

@@ -25,6 +25,9 @@ from .board import BOARD_BYTES, Board
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 """FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE."""
 
+SEGMENT_NAME = "triton_dist"
+"""What the files are called in /proc; several may be."""
+
 Gather = Callable[[Any], list[Any]]
 
 
@@ -108,7 +111,7 @@ def join_segments(rank: int, world_size: int, gather: Gather) -> Segments:
         )
     if _segments is None or not all(known):
         _segments = _make(rank, world_size, gather)
-    _segments.boards[rank].reset()
+    _segments.boards[rank].reset(rank, world_size)
     gather("boards are fresh")
     return _segments
 
@@ -117,7 +120,7 @@ def _make(rank: int, world_size: int, gather: Gather) -> Segments:
     ranks = range(world_size)
 
     def create() -> int:
-        descriptor = os.memfd_create("triton_dist", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create(SEGMENT_NAME, os.MFD_CLOEXEC)
         os.posix_fallocate(descriptor, 0, BOARD_BYTES)  # or the first write to full memory is a bus error
         return descriptor
 
