@@ -23,6 +23,7 @@ from .pending import PendingCopies
 from .program import Program
 from .report import deadlock_report, livelock_report
 from .requests import SPIN
+from .schedules.names import LOOPS
 from .teams import TeamNumbers
 from .timeline import Timeline
 from .work import Copy, Task, Work
@@ -30,8 +31,9 @@ from .work import Copy, Task, Work
 if TYPE_CHECKING:
     from .check.checker import RaceChecker
     from .launch import KernelLaunch
+    from .schedules.policy import Policy
+    from .schedules.trace import Recorder
 
-SCHEDULES = ("random", "round_robin", "straggler")
 _STRAGGLER_TURNS = 0.02
 """Share of its turns that a straggling rank takes."""
 
@@ -43,7 +45,10 @@ _MANY, _JUMP = 256, 0.125
 
 @dataclass(eq=False)
 class Stream:
-    """A queue of work of one rank; ``active`` is what has been started and not finished. clock: simulated nanoseconds."""
+    """A queue of work of one rank; ``active`` is what has been started and not finished. clock: simulated nanoseconds.
+
+    counts: how much work of each class it has been given.
+    """
 
     rank: int
     number: int
@@ -51,6 +56,7 @@ class Stream:
     active: Work | None = None
     clock: float = 0.0
     advancing: bool = False
+    counts: dict[type, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -79,6 +85,10 @@ class Machine:
     program_class: type[Program] = Program
     races: RaceChecker | None = None
     """Looks for data races, if asked to."""
+    policy: Policy | None = None
+    """Chooses what runs next, where that is not done by the machine's own loop (see ``policy_machine``)."""
+    recorder: Recorder | None = None
+    """Writes down what runs, if asked to."""
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
 
@@ -95,8 +105,8 @@ class Machine:
     ) -> None:
         if not _is_count(world_size) or world_size > MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"world_size={world_size!r}; it has to be an integer from 1 to {MAX_WORLD_SIZE}")
-        if schedule not in SCHEDULES:
-            raise InvalidArgumentError(f"schedule={schedule!r} is not known; use one of {SCHEDULES}")
+        if schedule not in LOOPS:
+            raise InvalidArgumentError(f"schedule={schedule!r} is not known; use one of {LOOPS}")
         if not _is_count(num_nodes) or world_size % num_nodes:
             raise InvalidArgumentError(
                 f"num_nodes={num_nodes!r}; it has to be an integer that divides world_size={world_size}, for as many ranks on every node"
@@ -145,6 +155,9 @@ class Machine:
         work.rank = rank
         work.queue = queue
         work.issued = self.host_clock[rank]
+        kind = type(work)
+        work.number = queue.counts.get(kind, 0)
+        queue.counts[kind] = work.number + 1
         if self.races is not None:
             work.known = self.races.submitted(work)
         queue.queue.append(work)
@@ -227,7 +240,7 @@ class Machine:
 
     def start_task(self, work: Work) -> None:
         """Make work that is not a kernel runnable."""
-        self._ready(Task(work, self))
+        self._begin(Task(work, self))
 
     def start_launch(self, launch: KernelLaunch) -> None:
         """Let the programs of a launch start as SMs become free, after those of earlier launches."""
@@ -243,9 +256,15 @@ class Machine:
             free_since, sm = heapq.heappop(device.free)
             number = launch.next_program
             launch.next_program += 1
-            self._ready(self.program_class(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))
+            self._begin(self.program_class(launch.program_id(number), launch, self, max(free_since, launch.begin), sm))
             if launch.next_program == launch.count:
                 device.launches.popleft()
+
+    def _begin(self, actor) -> None:
+        """A new program or task can run."""
+        if self.recorder is not None:
+            self.recorder.watch(actor)
+        self._ready(actor)
 
     def _ready(self, actor) -> None:
         actor.waiting = None
