@@ -12,7 +12,7 @@ import triton_dist.language as dl
 from triton_dist import explore, simulate
 from triton_dist.errors import DataRaceError, DeadlockError, InvalidArgumentError
 from triton_dist.language.extra import libshmem_device as shmem
-from triton_dist.sim.minimize import minimize, shrink
+from triton_dist.sim.minimize import Minimal, minimize, shrink
 from triton_dist.sim.schedules import SCHEDULES, Late, Pct, Replay, find_schedule
 from triton_dist.sim.schedules.late import LatePolicy
 
@@ -46,7 +46,22 @@ def test_schedules_differ():
 
 
 @pytest.mark.parametrize(
-    "bad", ["fifo", "pct:", "pct:0", "pct:x", "late:3", "replay", "replay:a@b", "replay:1.0>h2", "replay:h0@1>", 3, None, ("pct",)]
+    "bad",
+    [
+        "fifo",
+        "pct:",
+        "pct:0",
+        "pct:x",
+        "late:3",
+        "replay",
+        "replay:a@b",
+        "replay:1.0>h2",
+        "replay:h0@1>",
+        "replay:@/nowhere",
+        3,
+        None,
+        ("pct",),
+    ],
 )
 def test_bad_schedules_are_named(bad):
     with pytest.raises(InvalidArgumentError, match=r"schedule=|Replay|Pct\("):
@@ -227,6 +242,16 @@ def test_a_recorded_run_comes_again_with_all_its_switches(schedule):
         pausing = ["pausing"] * (schedule in ("pct", "late"))
         replay = Replay(" ".join([*pausing, *map(str, recorded.trace.switches())]))
         assert simulate(order, 3, seed=99, schedule=replay)[0] == before
+
+
+def test_a_long_schedule_goes_to_a_file():
+    replay = Replay(" ".join(f"0.0.k0.{number}@1>h0" for number in range(300)))
+    text = str(Minimal(replay, tuple(map(str, range(300))), 400, 3, 1.0, False))
+    assert text.startswith("300 context switches are needed (of 400 in that run; perhaps fewer") and text.endswith("and 280 more")
+    schedule = text.partition("schedule='")[2].partition("'")[0]
+    found = find_schedule(schedule)
+    assert isinstance(found, Replay) and found.parts() == replay.parts()
+    simulate(order, 2, schedule=schedule)
 
 
 def test_races_need_the_same_two_lines():

@@ -6,10 +6,13 @@ in Jalbert and Sen's "A trace simplification technique for effective debugging o
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import DataRaceError, TritonDistError
@@ -19,6 +22,12 @@ from .schedules.replay import Applied
 from .schedules.spec import Replay, Schedule
 from .schedules.trace import NamedCopies, Recorder, Switch, Trace
 from .simulate import simulate
+
+_SHOWN = 20
+"""Switches that are told in words at most."""
+
+_PASTED = 2000
+"""Characters of a schedule up to which it is printed; a longer one goes to a file."""
 
 MOST_RUNS = 400
 """Runs of the program that are made at most to find a schedule with few switches."""
@@ -43,8 +52,18 @@ class Minimal:
         count = len(self.switches)
         needed = {0: "no context switch is needed", 1: "1 context switch is needed"}.get(count, f"{count} context switches are needed")
         bound = "" if self.complete else "; perhaps fewer, time was up"
-        lines = [f"{needed} (of {self.of} in that run{bound}); again by simulate(..., schedule={str(self.replay)!r})"]
-        return "\n".join(lines + [f"  {number}. {words}" for number, words in enumerate(self.switches, 1)])
+        lines = [f"{needed} (of {self.of} in that run{bound}); again by simulate(..., schedule={self._schedule()!r})"]
+        lines += [f"  {number}. {words}" for number, words in enumerate(self.switches[:_SHOWN], 1)]
+        return "\n".join(lines + [f"  ... and {count - _SHOWN} more"] * (count > _SHOWN))
+
+    def _schedule(self) -> str:
+        """The schedule as text, or where it is too long to be copied, the name of a file that has it."""
+        text = self.replay.text
+        if len(text) <= _PASTED:
+            return str(self.replay)
+        path = Path(tempfile.gettempdir()) / f"triton_dist_schedule_{hashlib.sha256(text.encode()).hexdigest()[:12]}.txt"
+        path.write_text(text, encoding="utf-8")
+        return f"replay:@{path}"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidArgumentError
@@ -94,8 +95,8 @@ class Replay(Schedule):
     """Run on with the same host, program or task, but for these switches: what ``explore`` reports. The seed has no influence.
 
     text: switches ``name@turns>name``, separated by spaces; names are those of ``trace``. "pausing" in it: hosts let others run before
-    they queue work. ``name#number`` alone: this put lands before others where several land at once. As text ``replay:...``.
-    Raises InvalidArgumentError.
+    they queue work. ``name#number`` alone: this put lands before others where several land at once. ``@path``: what stands in this
+    file. As text ``replay:...``. Raises InvalidArgumentError.
     """
 
     text: str = ""
@@ -106,7 +107,13 @@ class Replay(Schedule):
     def parts(self) -> tuple[list[Switch], list[str], bool]:
         """The switches, the order of landing, and whether hosts pause."""
         switches, landing, pausing = [], [], False
-        for word in self.text.split():
+        text = self.text
+        if text.startswith("@"):
+            try:
+                text = Path(text[1:]).read_text(encoding="utf-8")
+            except OSError as error:
+                raise InvalidArgumentError(f"Replay: the file {text[1:]} can't be read: {error}") from None
+        for word in text.split():
             found = _SWITCH.fullmatch(word)
             if found is not None:
                 switches.append(Switch(found[1], int(found[2]), found[3]))
