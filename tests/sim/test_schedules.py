@@ -41,6 +41,12 @@ def test_the_same_seed_is_the_same_run(schedule):
     assert (runs[0] == runs[1]) == without_seed
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_for_its_time_takes_any_schedule(schedule):
+    """It has an order of its own; only the hosts' follows from the schedule."""
+    assert sorted(simulate(order, 2, schedule=schedule, execute="timing")[0]) == sorted(simulate(order, 2, execute="timing")[0])
+
+
 def test_schedules_differ():
     assert len({tuple(simulate(order, 3, seed=1, schedule=schedule)[0]) for schedule in SCHEDULES}) == len(SCHEDULES)
 
