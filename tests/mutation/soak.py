@@ -190,7 +190,7 @@ def table(all_subjects: list[Subject], results: Results, reasons: dict[Mutant, R
     lines += ["False alarms: " + ("none." if not alarms else "")]
     lines += [f"- {subject.name}: {failure['result']}, seed {failure['seed']}, {failure['schedule']}" for subject, failure in alarms]
     lines += ["", "Not named: " + ("none." if not missed else "")]
-    lines += [f"- {_title(subject)}: {(results.of(subject)[0] or {'result': SURVIVED})['result']}" for subject in missed]
+    lines += [f"- {_title(subject)}: {_state(subject, results)}" for subject in missed]
     lines += ["", "## Mutants", "", "| mutant | named by | seeds needed | schedule |", "|---|---|---|---|"]
     lines += [_row(subject, results) for subject in expected]
     lines += ["", "## Mutants that are proved equivalent", "", "| mutant | reason | seeds, all silent |", "|---|---|---|"]
@@ -212,6 +212,12 @@ def table(all_subjects: list[Subject], results: Results, reasons: dict[Mutant, R
 
 def _named(failure: dict | None) -> bool:
     return failure is not None and failure["result"] not in (SURVIVED, "wrong result", "no end", "process died")
+
+
+def _state(subject: Subject, results: Results) -> str:
+    """What is known of one, in words."""
+    failure, seeds, _ = results.of(subject)
+    return failure["result"] if failure else f"silent in {seeds} seeds" if seeds else "not run"
 
 
 def _summary(title: str, chosen: list[Subject], results: Results, silent: bool = False) -> str:
@@ -275,8 +281,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     silent = [s for s in chosen if s not in expected]
     failed = [s for s in expected if not _named(results.of(s)[0])] + [s for s in silent if results.of(s)[0] is not None]
     for subject in failed:
-        failure, total, _ = results.of(subject)
-        print(f"{subject.kind} {subject.name}: {failure['result'] if failure else f'not named by {total} seeds'}")
+        print(f"{subject.kind} {subject.name}: {_state(subject, results)}")
     return 1 if failed else 0
 
 
