@@ -154,6 +154,10 @@ class ReplayPolicy(Policy):
             stops = f"rank {switch.name[1:]}, host, stops"
         elif "#" in switch.name:
             stops = f"after put or get {switch.name}"
+        elif self._current is not None:
+            stops = f"{self._describe(last)} is preempted"
+        elif last.generator.gi_frame is None:
+            stops = f"{last.describe()} has ended"
         else:
-            stops = f"{self._describe(last)} {'is preempted' if self._current is not None else 'waits or has ended'}"
+            stops = f"{self._describe(last)} waits"
         self._applied.append(Applied(switch, f"{stops}; {to} goes on" if not to.endswith("lands") else f"{stops}; {to}"))
