@@ -12,8 +12,6 @@ from typing import Any
 EXTRA = ("typer", "rich")
 """Packages of the extra ``[tools]``."""
 
-SCHEDULES_HELP = "random, straggler, round_robin, pct or pct:<depth> (priorities), late, or replay:<what explore reported>."
-
 MISSING_EXTRA = 2
 """Exit code where typer or rich is not installed."""
 
