@@ -11,6 +11,7 @@ from .actors import Release
 from .order import GPU, SYS, Order, reaches
 
 if TYPE_CHECKING:
+    from .clocks import Clock
     from .shadow import Shadow
 
 
@@ -24,17 +25,20 @@ _LOGGED = 16
 
 def _is_known(actor: Any, release: Release) -> bool:
     """Whether ``actor`` knows of a logged write."""
-    if release.actor is actor:
-        return True
+    return release.actor is actor or _knows(actor.seen, release)
+
+
+def _knows(clock: Clock, release: Release) -> bool:
+    """Whether a clock has a logged write."""
     if release.entries:
         slot, time = release.entries[-1]
-        if actor.seen.fine_at(slot) >= time:
+        if clock.fine_at(slot) >= time:
             return True
         # Of a launch that has finished, a clock may say no more than that.
         launch = getattr(release.actor, "launch", None)
         end = None if launch is None else launch.end
-        return end is not None and actor.seen.coarse_at(end[0]) >= end[1]
-    return release.touch is not None and release.actor.comes_before(release.touch, actor.seen)
+        return end is not None and clock.coarse_at(end[0]) >= end[1]
+    return release.touch is not None and release.actor.comes_before(release.touch, clock)
 
 
 def carried(release: Release, update: Release) -> bool:
@@ -130,7 +134,10 @@ class Word:
             if not writes[number].keeps:
                 break
             if number + 1 == last or holds(values[number + 1], expected, half):
-                found = [release for release in found if carried(release, writes[number])]
+                update = writes[number]
+                by = update.actor
+                tells = not update.silent and reaches(update.scope, by.rank, by, SYS, actor.rank, actor)
+                found = [one for one in found if carried(one, update) or (tells and _knows(update.clock, one))]
         return found
 
     def _releases_after(self, count: int) -> Iterable[Release]:
