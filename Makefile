@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test gpu-test lint coverage benchmark
+.PHONY: help demo test gpu-test lint coverage benchmark soak
 
 help:
 	@echo "make demo       all-gather + GEMM on simulated ranks, then a hang that is named (sets up $(VENV))"
@@ -14,6 +14,7 @@ help:
 	@echo "make gpu-test   the tests on this machine's GPUs, by PYTHON=$(PYTHON) as it is: no package is installed"
 	@echo "make lint       format, lint and types        make coverage    tests with coverage"
 	@echo "make benchmark  times of the simulator"
+	@echo "make soak       race corpus and mutants over 200 seeds, hours; writes docs/soak.md (SOAK_ARGS='--seeds 20' for less)"
 
 $(VENV)/.ready: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,3 +41,6 @@ coverage: $(VENV)/.ready
 
 benchmark: $(VENV)/.ready
 	$(RUN) benchmarks/simulator.py
+
+soak: $(VENV)/.ready
+	$(RUN) -m tests.mutation.soak $(SOAK_ARGS)

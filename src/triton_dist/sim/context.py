@@ -127,6 +127,9 @@ class RankContext:
         if keep is not None:
             self.release_done()
             self._kept.append((work, keep))
+        policy = self.machine.policy
+        if policy is not None and policy.pauses_hosts and current() is self:
+            self._scheduler.pause(self)
         return self.machine.submit(self.rank, self.stream if stream is None else stream, work)
 
     def release_done(self) -> None:

@@ -6,6 +6,7 @@ before their calls, and only in kernels that were generated for such a run.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .check.order import ORDERS, SCOPES, VOLATILE, Order
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _PLAIN = ("tt.load", "tt.store", "tt.descriptor_")
 _ATOMIC = ("tt.atomic_",)
+_UPDATES = ("tt.atomic_rmw", "tt.atomic_cas")
 _BARRIERS = ("gpu.barrier", "ttg.barrier")
 
 _SEMANTICS = {1: "relaxed", 2: "acquire", 3: "release", 4: "acq_rel"}
@@ -57,6 +59,8 @@ def emit_checked(emitter: FunctionEmitter, operation: Operation, begin: int) -> 
         emitter.line(f"C.race.fence({SCOPES[parameters['scope']]}, thread_of({mask}, C.threads))")
         return
     order = _order(operation, parameters)
+    if operation.name in _UPDATES and order is not None and operation.result_types[0].shape is None:
+        order = replace(order, alone=not emitter.facts.users[operation.results[0]])
     if not name and order is None and not operation.name.startswith(_PLAIN):
         return
     lines = emitter.module.lines

@@ -12,12 +12,16 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import context as rank_context
 from .autotuner_state import interrupted_autotuners, restore
 from .context import RankContext
+from .schedules.trace import host_name
 from .virtual_process import VirtualProcess
+
+if TYPE_CHECKING:
+    from .schedules.policy import Policy
 
 _FRUITLESS_POLLS = 2000
 """How often polling ranks may ask in vain, with nothing else able to move, before that counts as a deadlock."""
@@ -167,6 +171,10 @@ class HostScheduler:
         moves = self._moves
         self._leave(self._threads[context.rank], _Wait(what, lambda: self._moves != moves, polling=True))
 
+    def pause(self, context: RankContext) -> None:
+        """Others may run before this rank goes on."""
+        self._leave(self._threads[context.rank], _Wait("queues work", lambda: True))
+
     def _leave(self, thread: RankThread, wait: _Wait) -> None:
         if self._aborting:
             self._unwind(thread)
@@ -211,6 +219,9 @@ class HostScheduler:
         """Run one ready rank, or else the machine until a rank is ready. False when every rank has ended."""
         self._between()
         ready = [thread for thread in self._threads if thread.wait is not None and thread.wait.ready()]
+        if ready and self._machine.policy is not None:
+            self._by_policy(ready, self._machine.policy)
+            return True
         if ready:
             self._run_rank(ready[0] if self._random is None or len(ready) == 1 else self._random.choice(ready))
             return True
@@ -222,6 +233,23 @@ class HostScheduler:
                 self._machine.races.finish()  # a race may be why
             raise self._machine.deadlock([(thread.context.rank, thread.wait.describe()) for thread in waiting if thread.wait is not None])
         return True
+
+    def _by_policy(self, ready: list[RankThread], policy: Policy) -> None:
+        """Run the rank that the policy chooses, or let the machine go on before any of them."""
+        threads = {thread.context.rank: thread for thread in ready}
+        rank = policy.host(list(threads), idle=False)
+        if rank is None:
+            if self._hosts_ran:
+                self._machine.memory.touch_all()
+                self._hosts_ran = False
+            policy.ready_hosts = tuple(threads)
+            moved = self._machine.step()
+            policy.ready_hosts = ()
+            if moved:
+                return
+            rank = policy.host(list(threads), idle=True)
+        assert rank is not None, "a policy has to choose a host when the machine is idle"
+        self._run_rank(threads[rank])
 
     def _step_until_change(self) -> bool:
         """Step the machine until a work item has finished (only that can make a rank ready). False when nothing can move.
@@ -254,6 +282,8 @@ class HostScheduler:
         if thread.wait is not None and not thread.wait.polling:
             self._fruitless_polls = 0
         thread.wait = None
+        if self._machine.tracer is not None:
+            self._machine.tracer.moved(host_name(thread.context.rank))
         self._resume(thread)
         if thread.error is not None:
             if self._machine.recorder is not None:

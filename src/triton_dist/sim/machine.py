@@ -24,6 +24,7 @@ from .pending import PendingCopies
 from .program import Program
 from .report import deadlock_report, livelock_report
 from .requests import SPIN
+from .schedules.names import LOOPS
 from .teams import TeamNumbers
 from .timeline import Timeline
 from .work import Copy, Task, Work
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from .check.checker import RaceChecker
     from .launch import KernelLaunch
     from .recording.recorder import Recorder
+    from .schedules.policy import Policy
+    from .schedules.trace import Tracer
 
-SCHEDULES = ("random", "round_robin", "straggler")
 _STRAGGLER_TURNS = 0.02
 """Share of its turns that a straggling rank takes."""
 
@@ -45,7 +47,10 @@ _MANY, _JUMP = 256, 0.125
 
 @dataclass(eq=False)
 class Stream:
-    """A queue of work of one rank; ``active`` is what has been started and not finished. clock: simulated nanoseconds."""
+    """A queue of work of one rank; ``active`` is what has been started and not finished. clock: simulated nanoseconds.
+
+    counts: how much work of each class it has been given.
+    """
 
     rank: int
     number: int
@@ -53,6 +58,7 @@ class Stream:
     active: Work | None = None
     clock: float = 0.0
     advancing: bool = False
+    counts: dict[type, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -83,6 +89,10 @@ class Machine:
     """Looks for data races, if asked to."""
     recorder: Recorder | None = None
     """Keeps what happens, if asked to."""
+    policy: Policy | None = None
+    """Chooses what runs next, where that is not done by the machine's own loop (see ``policy_machine``)."""
+    tracer: Tracer | None = None
+    """Writes down what runs, if asked to."""
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
 
@@ -99,8 +109,8 @@ class Machine:
     ) -> None:
         if not _is_count(world_size) or world_size > MAX_WORLD_SIZE:
             raise InvalidArgumentError(f"world_size={world_size!r}; it has to be an integer from 1 to {MAX_WORLD_SIZE}")
-        if schedule not in SCHEDULES:
-            raise InvalidArgumentError(f"schedule={schedule!r} is not known; use one of {SCHEDULES}")
+        if schedule not in LOOPS:
+            raise InvalidArgumentError(f"schedule={schedule!r} is not known; use one of {LOOPS}")
         if not _is_count(num_nodes) or world_size % num_nodes:
             raise InvalidArgumentError(
                 f"num_nodes={num_nodes!r}; it has to be an integer that divides world_size={world_size}, for as many ranks on every node"
@@ -149,6 +159,9 @@ class Machine:
         work.rank = rank
         work.queue = queue
         work.issued = self.host_clock[rank]
+        kind = type(work)
+        work.number = queue.counts.get(kind, 0)
+        queue.counts[kind] = work.number + 1
         if self.races is not None:
             work.known = self.races.submitted(work)
         if self.recorder is not None:
@@ -237,7 +250,7 @@ class Machine:
 
     def start_task(self, work: Work) -> None:
         """Make work that is not a kernel runnable."""
-        self._ready(Task(work, self))
+        self._begin(Task(work, self))
 
     def start_launch(self, launch: KernelLaunch) -> None:
         """Let the programs of a launch start as SMs become free, after those of earlier launches."""
@@ -256,9 +269,15 @@ class Machine:
             program = self.program_class(launch.program_id(number), launch, self, max(free_since, launch.begin), sm)
             if self.recorder is not None:
                 self.recorder.program_begins(program)
-            self._ready(program)
+            self._begin(program)
             if launch.next_program == launch.count:
                 device.launches.popleft()
+
+    def _begin(self, actor) -> None:
+        """A new program or task can run."""
+        if self.tracer is not None:
+            self.tracer.watch(actor)
+        self._ready(actor)
 
     def _ready(self, actor) -> None:
         actor.waiting = None

@@ -120,15 +120,28 @@ class PendingCopies:
         """Land one of them, since nothing else can move; False if there is none."""
         if not self.entries:
             return False
-        self._land_all([self._random.choice(self.entries)])
+        policy = self._machine.policy
+        self._land_all([self.any_one() if policy is None else policy.forced(self)])
         return True
+
+    def any_one(self) -> PendingCopy:
+        """One of them, by the seed."""
+        return self._random.choice(self.entries)
+
+    def shuffle(self, copies: list[PendingCopy]) -> None:
+        """Put copies into an order that follows from the seed."""
+        self._random.shuffle(copies)
 
     def _land_all(self, copies: list[PendingCopy]) -> None:
         if not copies:
             return
         leaving = set(map(id, copies))
         self.entries = [copy for copy in self.entries if id(copy) not in leaving]
-        self._random.shuffle(copies)  # nothing orders them among each other
+        policy = self._machine.policy  # nothing orders them among each other
+        if policy is None:
+            self.shuffle(copies)
+        else:
+            policy.order(copies, self)
         for copy in copies:
             self._land(copy)
 

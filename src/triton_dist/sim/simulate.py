@@ -24,8 +24,12 @@ from .heap import DEFAULT_HEAP_SIZE, SymmetricHeap
 from .host import HostScheduler
 from .host_reads import HostReads
 from .machine import Machine
+from .policy_machine import PolicyMachine
 from .process_group import CollectiveEngine
 from .recording.files import find_writer, recorded
+from .schedules import Schedule, find_schedule
+from .schedules.replay import ReplayPolicy
+from .schedules.trace import NamedCopies
 from .stream_barrier import StreamBarrier
 from .timeline import Timeline
 from .timing_machine import TimingMachine
@@ -67,7 +71,7 @@ def simulate(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     seed: int = 0,
-    schedule: str = "random",
+    schedule: str | Schedule = "random",
     gpu: str | GPU = "h100",
     num_nodes: int = 1,
     check: str | RaceCheck | None = None,
@@ -85,7 +89,8 @@ def simulate(
     world_size: 1 to 127.
     seed: chooses one interleaving of hosts, streams and programs; the same seed, the same run. Random states of the ranks do
         not depend on it: they are seeded by the rank.
-    schedule: how the machine chooses what runs next (see ``triton_dist.sim.machine.Machine``).
+    schedule: how what runs next is chosen: "random", "straggler", "round_robin", "pct", "late" (see docs/checks.md), with options
+        "pct:<depth>:<turns>" or ``triton_dist.sim.schedules.Pct``, or a ``Replay`` of what ``explore`` reported.
     gpu: the GPU model to pretend to be, a key of ``triton_dist.sim.gpus.GPUS``.
     num_nodes: how many hosts the ranks are spread over; divides ``world_size``.
     check: "race" looks for data races (see docs/checks.md), a ``triton_dist.sim.check.RaceCheck`` does so with options; None or "" for
@@ -117,15 +122,17 @@ def simulate(
         raise InvalidArgumentError(f"check={check!r} looks at every access, and execute={execute!r} leaves most of them out; use 'data'")
     heap_size = heap_size_or_default(heap_size, DEFAULT_HEAP_SIZE)
     write_report = None if report is None else find_writer(report)
+    chosen = find_schedule(schedule)
     with _one_at_a_time:
-        machine = EXECUTE[execute](world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
+        machine = _machine(EXECUTE[execute], world_size, chosen, seed, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         if options is not None:
             machine.races = RaceChecker(machine.memory, options)
-        shown = {"schedule": schedule, "execute": execute, "check": options is not None}
+        shown = {"schedule": str(schedule), "execute": execute, "check": options is not None}
         recording = None if write_report is None else recorded(machine, write_report, shown)
         simulation = Simulation(machine, heap_size)
         caller, settings = VirtualProcess(_process_state), RunWideState()
-        scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)
+        chosen.begins(machine)
+        scheduler = HostScheduler(machine, seed=seed, schedule=chosen.loop, caller=caller, between=simulation.collectives.progress)
         for rank in range(world_size):
             context = RankContext(rank, world_size, num_nodes, simulation, scheduler)
             simulation.contexts.append(context)
@@ -144,7 +151,22 @@ def simulate(
                 return results
         finally:
             settings.restore()
+            chosen.ended(machine)
             simulation.close()
+
+
+def _machine(kind: type[Machine], world_size: int, schedule: Schedule, seed: int, **options: Any) -> Machine:
+    """The machine of one run. A run for its time has an order of its own, whatever the schedule."""
+    if kind.timing or schedule.loop:
+        return kind(world_size, seed=seed, schedule=schedule.loop or "random", **options)
+    # A bad world size is named by the machine; the policy is made before it.
+    policy = schedule.policy(seed, world_size if isinstance(world_size, int) else 1)
+    assert policy is not None, f"{schedule!r} has neither a loop nor a policy"
+    machine = PolicyMachine(world_size, policy, seed=seed, **options)
+    machine.pending = NamedCopies(machine)
+    if isinstance(policy, ReplayPolicy):
+        policy.machine = machine
+    return machine
 
 
 @contextlib.contextmanager

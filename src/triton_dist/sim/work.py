@@ -36,7 +36,7 @@ class Work:
     """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``queue``, its stream, are set when it is submitted.
 
     issued: simulated time at which the host submitted it; it does not begin before. known: what comes before it by the host's program, for
-    ``check``.
+    ``check``. number: how many works of its class its stream got before.
     """
 
     def __init__(self, label: str) -> None:
@@ -45,6 +45,7 @@ class Work:
         self.rank = -1
         self.queue: Stream | None = None
         self.issued = 0.0
+        self.number = 0
         self.known: Clock | None = None
         self.begin = 0.0
         self.end = 0.0

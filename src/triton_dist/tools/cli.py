@@ -100,7 +100,9 @@ def _app(typer: Any) -> Any:
         ranks: int = typer.Option(2, "--ranks", help="Simulated ranks."),
         nodes: int = typer.Option(1, "--nodes", help="Hosts that the ranks are spread over; peers on another one have no direct pointer."),
         seed: int = typer.Option(0, "--seed", help="Chooses the interleaving: the same seed, the same run."),
-        schedule: str = typer.Option("random", "--schedule", help="random, straggler or round_robin."),
+        schedule: str = typer.Option(
+            "random", "--schedule", help="random, pct[:depth], late, straggler, round_robin, or replay:<what explore reported>."
+        ),
         gpu: str = typer.Option("h100", "--gpu", help="The GPU model to pretend to be."),
         heap_size: int = typer.Option(None, "--heap-size", help="Bytes of each rank's symmetric heap."),
         perf_iters: int = typer.Option(None, "--perf-iters", min=1, help="At most so many rounds of profiler_utils.perf_func."),

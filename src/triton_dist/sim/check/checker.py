@@ -251,14 +251,15 @@ class RaceChecker(PutChecker):
     def update(self, program: Program, address: int, itemsize: int, *, writes: bool = True) -> None:
         """A read-modify-write of one word, or one that only read (a compare-and-swap that found another value).
 
-        That of a scalar is done by the block's first thread, and all threads learn what it gives.
+        That of a scalar is done by the block's first thread, and all threads learn what it gives, if its result is used.
         """
         lane = program.lane
         if lane == SILENT:
             return
-        thread, learner = (lane, lane) if lane >= 0 else (0, BLOCK)
+        order = program.order or ORDERS["acq_rel", "gpu"]
+        thread, learner = (lane, lane) if lane >= 0 else (0, 0 if order.alone else BLOCK)
         self.word(
-            program.race, address, itemsize, program.order or ORDERS["acq_rel", "gpu"], program.at,
+            program.race, address, itemsize, order, program.at,
             reads=True, writes=writes, thread=thread, learner=learner,
         )  # fmt: skip
 

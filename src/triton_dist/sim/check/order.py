@@ -13,11 +13,16 @@ SCOPES = {name: number for number, name in enumerate(SCOPE_NAMES)}
 
 @dataclass(frozen=True)
 class Order:
-    """Semantic and scope of one atomic ("strong") access. Relaxed is neither acquire nor release."""
+    """Semantic and scope of one atomic ("strong") access. Relaxed is neither acquire nor release.
+
+    alone: of a scalar read-modify-write whose result nothing uses. Triton has the block's first thread do it and, before 3.9, puts a block
+    barrier behind it only to hand the result to the others: without one, only that thread acquires.
+    """
 
     acquire: bool
     release: bool
     scope: int
+    alone: bool = False
 
     @property
     def text(self) -> str:

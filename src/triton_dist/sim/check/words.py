@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ..memory import VIEW_BASE, WORDS
 from ..requests import COMPARISONS
 from .actors import Release
-from .order import GPU, SYS, Order
+from .order import GPU, SYS, Order, reaches
 
 if TYPE_CHECKING:
+    from .clocks import Clock
     from .shadow import Shadow
 
 
@@ -24,12 +25,26 @@ _LOGGED = 16
 
 def _is_known(actor: Any, release: Release) -> bool:
     """Whether ``actor`` knows of a logged write."""
-    if release.actor is actor:
-        return True
+    return release.actor is actor or _knows(actor.seen, release)
+
+
+def _knows(clock: Clock, release: Release) -> bool:
+    """Whether a clock has a logged write."""
     if release.entries:
         slot, time = release.entries[-1]
-        return actor.seen.fine_at(slot) >= time
-    return release.touch is not None and release.actor.comes_before(release.touch, actor.seen)
+        if clock.fine_at(slot) >= time:
+            return True
+        # Of a launch that has finished, a clock may say no more than that.
+        launch = getattr(release.actor, "launch", None)
+        end = None if launch is None else launch.end
+        return end is not None and clock.coarse_at(end[0]) >= end[1]
+    return release.touch is not None and release.actor.comes_before(release.touch, clock)
+
+
+def carried(release: Release, update: Release) -> bool:
+    """Whether a read-modify-write hands on what a release before it released: only if the scope of each includes the other."""
+    by, of = update.actor, release.actor
+    return update.scope == release.scope == SYS or reaches(release.scope, of.rank, of, update.scope, by.rank, by)
 
 
 class Word:
@@ -109,18 +124,35 @@ class Word:
         if state == last:
             return self.releases.values()
         if state and not writes[state - 1].keeps:
-            return () if writes[state - 1].silent else (writes[state - 1],)
-        return self._releases_after(state)
+            found: Iterable[Release] = () if writes[state - 1].silent else (writes[state - 1],)
+        else:
+            found = self._releases_after(state)
+        if self.narrowest == SYS:
+            return found
+        # It may have ended at a later value as well, which a narrow update left that does not hand all of these on.
+        for number in range(state, last):
+            if not writes[number].keeps:
+                break
+            if number + 1 == last or holds(values[number + 1], expected, half):
+                update = writes[number]
+                by = update.actor
+                tells = not update.silent and reaches(update.scope, by.rank, by, SYS, actor.rank, actor)
+                found = [one for one in found if carried(one, update) or (tells and _knows(update.clock, one))]
+        return found
 
     def _releases_after(self, count: int) -> Iterable[Release]:
         """The releases of the release sequence that the write number ``count`` ended with."""
         found: dict[Any, Release] = {}
+        narrow: list[Release] = []
         for release in reversed(self.writes[:count]):
-            if not release.silent:
+            if not release.silent and all(carried(release, update) for update in narrow):
                 found.setdefault((release.actor, release.scope), release)
             if not release.keeps:
                 return found.values()
-        return {**self.base, **found}.values()
+            if release.scope != SYS:
+                narrow.append(release)
+        base = {key: release for key, release in self.base.items() if all(carried(release, update) for update in narrow)}
+        return {**base, **found}.values()
 
     def is_quiet(self) -> bool:
         """Whether it is quiet, and still of an allocation that lives."""
@@ -142,6 +174,9 @@ class Word:
         """A write or read-modify-write (``keeps`` the release sequence going); release: what it releases."""
         if not keeps and self.releases:
             self.releases = {}
+        elif keeps and order is not None and order.scope != SYS and self.releases:
+            by = Release(actor.seen, (), order.scope, actor, location)
+            self.releases = {key: other for key, other in self.releases.items() if carried(other, by)}
         if release is not None:
             if keeps and order is not None and order.acquire:
                 # It has learnt what these release, and says it again.

@@ -1,0 +1,163 @@
+"""The programs that mutants are run in: each checks its results, and reuses its buffers in several rounds, as a model would.
+
+Imported in the process of a mutant only, so that what it imports is the mutant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import torch
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.kernels.common_ops import set_signal, wait_eq
+from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_intra_node_atomic_cas_block, barrier_all_on_stream
+from triton_dist.ops import ag_gemm, all_gather, all_reduce
+from triton_dist.ops.collectives.barrier import barrier
+from triton_dist.ops.gemm.plan import Tiles
+from triton_dist.sim.gpus import GPU
+from triton_dist.tools.mutate.run import Case
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+producer_consumer = importlib.import_module("01_producer_consumer")
+simt = importlib.import_module("03_simt")
+
+
+def part_of(rank: int, call: int, count: int) -> torch.Tensor:
+    return torch.randint(-100, 100, (count,), generator=torch.Generator().manual_seed(1000 * call + rank), dtype=torch.int32)
+
+
+def gathers(counts: tuple[int, ...]) -> None:
+    size, outs = triton_dist.world_size(), []
+    for call, count in enumerate(counts):
+        outs.append(all_gather(part_of(triton_dist.rank(), call, count)))
+    for call, count in enumerate(counts):
+        assert torch.equal(outs[call], torch.cat([part_of(rank, call, count) for rank in range(size)])), "all_gather is wrong"
+
+
+def sums(method: str, counts: tuple[int, ...]) -> None:
+    size, outs = triton_dist.world_size(), []
+    for call, count in enumerate(counts):
+        outs.append(all_reduce(part_of(triton_dist.rank(), call, count), method=method))
+    for call, count in enumerate(counts):
+        assert torch.equal(outs[call], sum(part_of(rank, call, count) for rank in range(size))), "all_reduce is wrong"
+
+
+@triton_dist.jit
+def send_kernel(inbox, peer, value, COUNT: tl.constexpr):
+    offset = tl.arange(0, COUNT)
+    tl.store(dl.symm_at(inbox, peer) + offset, offset + value)
+
+
+@triton_dist.jit
+def keep_kernel(inbox, out, COUNT: tl.constexpr):
+    offset = tl.arange(0, COUNT)
+    tl.store(out + offset, tl.load(inbox + offset))
+
+
+def rounds_with(meet) -> None:
+    """Each round writes the neighbour's buffer, meets, reads its own, meets."""
+    rank, size, count = triton_dist.rank(), triton_dist.world_size(), 32
+    inbox = triton_dist.symm_zeros((count,), torch.int32)
+    outs = torch.zeros(4, count, dtype=torch.int32)
+    for number in range(4):
+        send_kernel[(1,)](inbox, (rank + 1) % size, 100 * number + rank, count)
+        meet()
+        keep_kernel[(1,)](inbox, outs[number], count)
+        meet()
+    expected = torch.arange(count) + torch.arange(4)[:, None] * 100 + (rank + size - 1) % size
+    assert torch.equal(outs, expected.int()), "a round is wrong"
+
+
+def barriers() -> None:
+    rounds_with(barrier)
+
+
+def node_barriers() -> None:
+    context = BarrierAllContext(True)
+    rounds_with(lambda: barrier_all_on_stream(context))
+    barrier_all_on_stream(context)
+    context.finalize()
+
+
+@triton_dist.jit
+def inline_rounds_kernel(inbox, flags, outs, local_rank, rank, size, ROUNDS: tl.constexpr, COUNT: tl.constexpr):
+    """The same rounds in one kernel, with the barrier as a device function."""
+    offset = tl.arange(0, COUNT)
+    for number in range(ROUNDS):
+        tl.store(dl.symm_at(inbox, (rank + 1) % size) + offset, offset + 100 * number + rank)
+        barrier_all_intra_node_atomic_cas_block(local_rank, rank, size, flags)
+        tl.store(outs + number * COUNT + offset, tl.load(inbox + offset))
+        barrier_all_intra_node_atomic_cas_block(local_rank, rank, size, flags)
+
+
+def inline_barriers() -> None:
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    inbox, flags = triton_dist.symm_zeros((256,), torch.int32), triton_dist.symm_zeros((size,), torch.int32)
+    outs = torch.zeros(3, 256, dtype=torch.int32)
+    inline_rounds_kernel[(1,)](inbox, flags, outs, rank, rank, size, 3, 256)
+    expected = torch.arange(256) + torch.arange(3)[:, None] * 100 + (rank + size - 1) % size
+    assert torch.equal(outs, expected.int()), "a round is wrong"
+
+
+def world_barriers() -> None:
+    rounds_with(lambda: barrier_all_on_stream(None))
+
+
+def signals() -> None:
+    """A copy to the neighbour, and a signal behind it, by addresses."""
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    inbox, word = triton_dist.symm_zeros((64,), torch.int32), triton_dist.symm_zeros((1,), torch.int32)
+    peer = (rank + 1) % size
+    triton_dist.copy_async(triton_dist.symm_peer(inbox, peer), torch.full((64,), 7 + rank, dtype=torch.int32))
+    set_signal(triton_dist.symm_peer(word, peer).data_ptr(), 3)
+    wait_eq(word.data_ptr(), 3)
+    assert inbox.tolist() == [7 + (rank + size - 1) % size] * 64, "the copy is not there"
+
+
+def products(method: str, tiles: Tiles, sizes: tuple[tuple[int, int, int], ...], dtype: torch.dtype = torch.bfloat16) -> None:
+    """Calls back to back; the rows are overwritten as soon as a call is queued."""
+    rank, size, checks = triton_dist.rank(), triton_dist.world_size(), []
+    for call, (rows, columns, depth) in enumerate(sizes):
+        a = torch.randn(size * rows, depth, generator=torch.Generator().manual_seed(call)).to(dtype)
+        b = torch.randn(depth, columns, generator=torch.Generator().manual_seed(100 + 10 * call + rank)).to(dtype)
+        shard = a[rank * rows : (rank + 1) * rows].clone()
+        out = ag_gemm(shard, b, method=method, tiles=tiles)
+        shard.zero_()
+        checks.append((out, a.double() @ b.double()))
+    for out, reference in checks:
+        if out.numel():
+            assert (out.double() - reference).abs().max() / reference.abs().max() < 8e-3, "the product is wrong"
+
+
+def tutorial() -> None:
+    out = producer_consumer.run()
+    assert torch.equal(out, producer_consumer.expected(triton_dist.rank(), triton_dist.world_size())), "a tile is wrong"
+
+
+LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
+DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
+SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
+ODD, EVEN, NO_COLUMNS = (20, 17, 40), (32, 64, 64), (20, 0, 40)
+
+ALL_GATHER = [Case(gathers, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
+ALL_REDUCE = [Case(sums, size, (method, (40, 40, 3000, 40, 3000))) for method in ("one_shot", "two_shot") for size in (2, 3)]
+BARRIER = [Case(barriers, size) for size in (2, 3)]
+NODE_BARRIER = [Case(inline_barriers, 3), Case(node_barriers, 3), Case(node_barriers, 2), Case(world_barriers, 2)]
+SIGNALS = [Case(signals, 2)]
+LOADED = [
+    Case(products, 3, ("fused_kernel", LOADS, (ODD, ODD, ODD)), SMALL_GPU),
+    Case(products, 2, ("fused", LOADS, (ODD, NO_COLUMNS, ODD)), SMALL_GPU),
+]
+AG_GEMM = [
+    *LOADED,
+    Case(products, 3, ("fused", DESCRIPTORS, (EVEN, EVEN, EVEN)), SMALL_GPU),
+    Case(products, 2, ("fused_kernel", DESCRIPTORS, (EVEN, EVEN, EVEN)), SMALL_GPU),
+    Case(products, 3, ("pipelined", LOADS, (ODD, ODD, ODD)), SMALL_GPU),
+]
+TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
+SIMT = [Case(simt.run, 2)]

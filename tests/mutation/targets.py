@@ -1,0 +1,33 @@
+"""Every file that is mutated, and the program of ``programs`` that runs it. All shipped ops, kernels and examples are here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+TARGETS: dict[str, str] = {
+    "src/triton_dist/ops/collectives/all_gather.py": "ALL_GATHER",
+    "src/triton_dist/ops/collectives/all_reduce.py": "ALL_REDUCE",
+    "src/triton_dist/ops/collectives/barrier.py": "BARRIER",
+    "src/triton_dist/ops/collectives/staging.py": "ALL_REDUCE",
+    "src/triton_dist/ops/gemm/ag_gemm.py": "AG_GEMM",
+    "src/triton_dist/ops/gemm/ag_gemm_kernels.py": "AG_GEMM",
+    "src/triton_dist/kernels/common_ops.py": "SIGNALS",
+    "src/triton_dist/kernels/nvidia/common_ops.py": "NODE_BARRIER",
+    "examples/01_producer_consumer.py": "TUTORIAL",
+    "examples/03_simt.py": "SIMT",
+}
+
+NOTHING_TO_MUTATE = (
+    "src/triton_dist/ops/collectives/reduction.py",
+    "src/triton_dist/ops/team.py",
+    "src/triton_dist/ops/replay.py",
+    "src/triton_dist/ops/gemm/library.py",
+    "src/triton_dist/ops/gemm/plan.py",
+    "src/triton_dist/ops/gemm/tiles.py",
+    "src/triton_dist/kernels/nvidia/reduce_scatter.py",
+    "examples/02_ag_gemm.py",
+    "examples/demo.py",
+)
+"""Files in which nothing waits, signals or resets; a test looks whether that is still so."""
