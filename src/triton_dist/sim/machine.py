@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, SimulationError
+from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, MisuseError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
 from .gpus import GPU, find_gpu
 from .memory import Memory
@@ -385,8 +385,8 @@ class Machine:
 
     def _located(self, error: Exception, actor) -> Exception:
         """The error with who did it and where: in front of a SimulationError's text, as a note to any other."""
-        if isinstance(error, DataRaceError):
-            return error  # it names both sides itself
+        if isinstance(error, (DataRaceError, MisuseError)):
+            return error  # it names who and where itself
         if not isinstance(actor, Program):
             return type(error)(f"{actor.describe()}: {error}") if isinstance(error, SimulationError) else error
         place = actor.launch.kernel.location_of_error(error.__traceback__)

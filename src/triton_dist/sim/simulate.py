@@ -15,7 +15,7 @@ from ..errors import InvalidArgumentError, NestedSimulationError
 from ..runtime.world import heap_size_or_default
 from . import context as rank_context
 from .check.checker import RaceChecker
-from .check.options import RaceCheck, find_check
+from .check.options import Check, LintCheck, RaceCheck, find_check
 from .context import RankContext
 from .distributed_plugin import RankWorld, installed, leave_groups
 from .gpus import GPU
@@ -67,7 +67,7 @@ def simulate(
     schedule: str = "random",
     gpu: str | GPU = "h100",
     num_nodes: int = 1,
-    check: str | RaceCheck | None = None,
+    check: Check | Sequence[RaceCheck | LintCheck] = None,
     heap_size: int | None = None,
     timeline: Timeline | None = None,
     execute: str = "data",
@@ -84,8 +84,8 @@ def simulate(
     schedule: how the machine chooses what runs next (see ``triton_dist.sim.machine.Machine``).
     gpu: the GPU model to pretend to be, a key of ``triton_dist.sim.gpus.GPUS``.
     num_nodes: how many hosts the ranks are spread over; divides ``world_size``.
-    check: "race" looks for data races (see docs/checks.md), a ``triton_dist.sim.check.RaceCheck`` does so with options; None or "" for
-        no extra check.
+    check: "race" looks for data races, "lint" for misuse that has a code (see docs/checks.md), "all" for both. A
+        ``triton_dist.sim.check.RaceCheck`` or ``LintCheck``, or a list of one of each, does so with options; None or "" for no extra check.
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     timeline: a ``triton_dist.sim.timeline.Timeline`` that the run fills with what ran when, on the simulated clock.
 
@@ -95,8 +95,8 @@ def simulate(
         ``timeline`` and ``Event.elapsed_time`` say how long. See docs/simulator.md for what the clock models.
 
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
-    machine finds wrong (DeadlockError, OutOfBoundsError, DataRaceError, ...) is raised as well. Two simulations at once from two threads
-    run one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
+    machine finds wrong (DeadlockError, OutOfBoundsError, DataRaceError, MisuseError, ...) is raised as well. Two simulations at once from
+    two threads run one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
     """
     if rank_context.current() is not None:
         raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
@@ -113,7 +113,7 @@ def simulate(
     with _one_at_a_time:
         machine = EXECUTE[execute](world_size, seed=seed, schedule=schedule, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         if options is not None:
-            machine.races = RaceChecker(machine.memory, options)
+            machine.races = RaceChecker.of(machine.memory, options)
         simulation = Simulation(machine, heap_size)
         caller, settings = VirtualProcess(_process_state), RunWideState()
         scheduler = HostScheduler(machine, seed=seed, schedule=schedule, caller=caller, between=simulation.collectives.progress)

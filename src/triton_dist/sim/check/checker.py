@@ -14,7 +14,7 @@ import numpy as np
 from .actors import BLOCK, EACH, Actor, Launch, ProgramActor, Slots, thread_of
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
-from .options import RaceCheck
+from .options import Checks, RaceCheck
 from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
 from .puts import PutChecker
 from .shadow import Box, box_of
@@ -51,6 +51,15 @@ class RaceChecker(PutChecker):
         self._launches: dict[KernelLaunch, Launch] = {}
         self._programs: set[ProgramActor] = set()
 
+    @classmethod
+    def of(cls, memory: Memory, checks: Checks) -> RaceChecker:
+        """What looks for all that a user asked for."""
+        checker = cls(memory, checks.race or RaceCheck(collect=True))
+        checker.reports = checks.race is not None
+        if checks.lint is not None:
+            checker.look_for_misuse(checks.lint)
+        return checker
+
     def close(self) -> None:
         """Drop everything; called when the simulation has ended."""
         forget_joins()
@@ -58,6 +67,13 @@ class RaceChecker(PutChecker):
         self._launches.clear()
         self._programs.clear()
         self.forget_puts()
+
+    def finish(self) -> None:
+        """Raise DataRaceError or MisuseError for what was found; called when everything has run, or nothing can run."""
+        super().finish()
+        if self.lints is not None and self.signal_lints is not None:
+            self.signal_lints.finish(self._words, self._memory)
+            self.lints.finish()
 
     def living(self) -> list[Any]:
         return [*self._actors.values(), *self._programs, *self.puts_under_way()]
@@ -275,6 +291,8 @@ class RaceChecker(PutChecker):
             release = actor.release(SYS, program.at)
             word.releases = {(actor, SYS): release}
             word.log(release)
+            if self.signal_lints is not None:
+                self.signal_lints.wrote(word, actor, program.at, adds=False)
             return
         self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
 
@@ -292,6 +310,8 @@ class RaceChecker(PutChecker):
         word, actor = self._words.get(address), program.race
         if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
             # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
+            if self.signal_lints is not None:
+                self._waited(word, actor, BLOCK, program.at, order, compare, expected)
             for release in word.releases_seen(actor, compare, expected):
                 actor.acquire(release, SYS)
             actor.dirty = True

@@ -1,0 +1,67 @@
+"""What the lints of one simulation have found, and what is done with it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ...errors import MisuseError, MisuseWarning
+from ...lints import LINTS, Finding, silenced
+from .options import LintCheck
+
+if TYPE_CHECKING:
+    from ..ir import Location
+
+
+class Lints:
+    """Findings of one simulation. options: what to do with one."""
+
+    def __init__(self, options: LintCheck) -> None:
+        self.options = options
+        self.findings: list[Finding] = []
+        self._seen: set[tuple] = set()
+
+    def report(self, code: str, message: str, place: Location | None = None, kernel: str | None = None, rank: int | None = None) -> None:
+        """Note one finding, once for each code and source line.
+
+        Raises MisuseError, unless it is silenced, a warning, or to be collected.
+        """
+        file, line = (place.file, place.line) if place is not None and place.line else (None, None)
+        key = (code, file, line) if file else (code, message)
+        if key in self._seen or code in self.options.ignore or silenced(file, line, code):
+            return
+        self._seen.add(key)
+        finding = Finding(code, message, file, line, kernel, rank)
+        if LINTS[code].warns:
+            warnings.warn(str(finding), MisuseWarning, stacklevel=2)
+            return
+        self.findings.append(finding)
+        if not self.options.collect or len(self.findings) >= self.options.limit:
+            raise self.error()
+
+    def report_at(self, code: str, message: str, actor: Any, location: Any, other: tuple[Any, Any] | None = None) -> None:
+        """As ``report``, of what an actor (see ``actors``) did at a location. other: who else takes part and where; silenced there, too."""
+        if other is not None:
+            place = _place(*other)
+            if place is not None and silenced(place.file, place.line, code):
+                return
+        kernel = getattr(actor, "kernel", None)
+        name = None if kernel is None else kernel.name
+        self.report(code, message, _place(actor, location), name, actor.rank if actor.rank >= 0 else None)
+
+    def error(self) -> MisuseError:
+        """The error for what was found so far."""
+        text = "\n".join(str(finding) for finding in self.findings)
+        if len(self.findings) > 1:
+            text = f"{len(self.findings)} findings\n{text}"
+        return MisuseError(text, tuple(self.findings))
+
+    def finish(self) -> None:
+        """Raise MisuseError for what was collected; called when everything has run."""
+        if self.findings:
+            raise self.error()
+
+
+def _place(actor: Any, location: Any) -> Location | None:
+    kernel = getattr(actor, "kernel", None)
+    return kernel.location(location) if kernel is not None and isinstance(location, int) else None
