@@ -16,6 +16,7 @@ from .order import SYS, Order, reaches
 from .report import Race, describe_all
 from .shadow import Box, Shadow, numbers, view
 from .signals import SignalLints
+from .unwritten import UnwrittenLint
 from .words import Touch, Word
 
 if TYPE_CHECKING:
@@ -43,15 +44,19 @@ class AccessChecker:
         self.reports = True
         """Whether races are reported; else only those kinds that have a code of their own, as findings."""
         self.signal_lints: SignalLints | None = None
+        self.unwritten: UnwrittenLint | None = None
 
     def look_for_misuse(self, options: LintCheck) -> None:
         """Report findings of the lints, too."""
         self.lints = Lints(options)
         self.signal_lints = SignalLints(self.lints)
+        self.unwritten = UnwrittenLint(self.lints)
 
     def access(self, actor: Any, box: Box, kind: str, location: Any, allocation: Allocation, thread: int = BLOCK) -> None:
         """An ordinary read or write of a box of memory."""
         shadow = self._shadow(allocation)
+        if allocation.poisoned and kind is READ and self.unwritten is not None:
+            self.unwritten.box(actor, shadow, box, location)
         place = shadow.place(box)
         mine = self._record(actor, location, kind, thread)
         known = actor.known
@@ -101,6 +106,8 @@ class AccessChecker:
     ) -> None:
         """Ordinary accesses of single elements of one allocation. lanes: the thread of each, where that is known."""
         shadow = self._shadow(allocation)
+        if allocation.poisoned and kind is READ and self.unwritten is not None:
+            self.unwritten.scattered(actor, shadow, addresses, itemsize, location)
         cells = shadow.cells_at(addresses, itemsize)
         mine = self._record(actor, location, kind, BLOCK if lanes is None else EACH, fresh=lanes is not None)
         if lanes is not None:
@@ -250,6 +257,8 @@ class AccessChecker:
             if writes and thread == BLOCK:
                 actor.block_barrier()
             actor.dirty = True
+        if reads and self.unwritten is not None and shadow.allocation.poisoned:
+            self.unwritten.scattered(actor, shadow, np.array([address]), itemsize, location)
         if self.signal_lints is not None and awaited is not None:
             self._waited(word, actor, thread, location, order, *awaited)
         if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
