@@ -99,8 +99,9 @@ class Launcher:
             enter_hook(launch_metadata)
         grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))
         rank = context.current()
-        timing, checked = (rank.machine.timing, rank.machine.races is not None) if rank is not None else (False, False)
-        kernel = load_kernel(function, self.name, self.threads, timing, self.file, checked)
+        timing, races = (rank.machine.timing, rank.machine.races) if rank is not None else (False, None)
+        linted = races is not None and races.lints is not None
+        kernel = load_kernel(function, self.name, self.threads, timing, self.file, races is not None, linted)
         if rank is not None:
             rank.submit(self._launch(kernel, grid, arguments, rank.machine), stream=stream)
         else:

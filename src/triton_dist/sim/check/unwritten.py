@@ -71,8 +71,8 @@ class UnwrittenLint:
         first, last = allocation.index(places[0]), allocation.index(places[-1])
         what = allocation.label(places[0]) if first == last else f"{allocation.name}[{first}..{last}] of rank {allocation.rank}"
         message = (
-            f"{actor.describe(location)} reads {what}, which nobody has written: symm_empty leaves any content; use symm_zeros, or write it "
-            "and let the reader come behind that"
+            f"{actor.describe(location)} reads {what}, which nobody has written: symm_empty leaves any content; use symm_zeros, or "
+            "write it and let the reader come behind that"
         )
         self._lints.report_at("TD106", message, actor, location)
 
