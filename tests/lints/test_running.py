@@ -86,7 +86,7 @@ def test_a_comment_silences_it(case, tmp_path):
         assert not text
 
 
-def known_codes():
+def test_every_lint_has_a_case():
     codes = {load_case_code(case) for case in CASES}
     assert codes == {lint.code for lint in RUNNING}
 

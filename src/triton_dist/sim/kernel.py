@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from types import TracebackType
 
+from .check.kernel_lints import KernelFacts, find_kernel_facts
 from .codegen import generate
 from .ir import UNKNOWN, Location, parse_module
 from .relocation import relocate
@@ -29,7 +30,8 @@ class Kernel:
 
     function: generator function ``(program, *values)``; its source is in ``function.source``.
     name: of the kernel; threads: of a block. timing: whether it is the form that only takes time. file: that the kernel's source
-    is in now, if that is known. checked: whether it is the form that looks for data races. linted: whether it looks for misuse, too.
+    is in now, if that is known. checked: whether it is the form that looks for data races. linted: whether it looks for misuse, too;
+    ``facts`` are then what its IR says.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Kernel:
         module = parse_module(text.decode(), _HIDDEN)
         if file:
             relocate(module, name, file)
+        self.facts = find_kernel_facts(module) if linted else KernelFacts()
         self.name = name
         self.threads = threads
         self.function, self._lines, self.table, self._filename = generate(module, name, threads, timing, checked, linted)

@@ -10,12 +10,14 @@ import numpy as np
 from ...errors import DataRaceError
 from .actors import BLOCK, EACH, ELEMENT, ProgramActor, Release
 from .history import ATOMIC, READ, WRITE, Access, Histories
+from .launch_lints import LaunchLints
 from .lints import Lints
 from .options import LintCheck, RaceCheck
 from .order import SYS, Order, reaches
 from .report import Race, describe_all
 from .shadow import Box, Shadow, numbers, view
 from .signals import SignalLints
+from .tokens import TokenLint
 from .unwritten import UnwrittenLint
 from .words import Touch, Word
 
@@ -45,12 +47,16 @@ class AccessChecker:
         """Whether races are reported; else only those kinds that have a code of their own, as findings."""
         self.signal_lints: SignalLints | None = None
         self.unwritten: UnwrittenLint | None = None
+        self.launch_lints: LaunchLints | None = None
+        self.tokens: TokenLint | None = None
 
     def look_for_misuse(self, options: LintCheck) -> None:
         """Report findings of the lints, too."""
         self.lints = Lints(options)
         self.signal_lints = SignalLints(self.lints)
         self.unwritten = UnwrittenLint(self.lints)
+        self.launch_lints = LaunchLints(self.lints)
+        self.tokens = TokenLint(self.lints, self._histories) if options.tokens else None
 
     def access(self, actor: Any, box: Box, kind: str, location: Any, allocation: Allocation, thread: int = BLOCK) -> None:
         """An ordinary read or write of a box of memory."""
@@ -58,6 +64,8 @@ class AccessChecker:
         if allocation.poisoned and kind is READ and self.unwritten is not None:
             self.unwritten.box(actor, shadow, box, location)
         place = shadow.place(box)
+        if self.tokens is not None and kind is READ:
+            self.tokens.read(actor, shadow, place, location)
         mine = self._record(actor, location, kind, thread)
         known = actor.known
         if type(place) is int:
@@ -299,6 +307,8 @@ class AccessChecker:
     def _waited(self, word: Word, actor: Any, thread: int, location: Any, order: Order, compare: str, expected: int) -> None:
         """Tell the lints of a wait that has ended, before it is known what it learns."""
         assert self.signal_lints is not None, "misuse is looked for"
+        if self.tokens is not None:
+            self.tokens.waited(actor, location)
         touch = (actor.time, thread, actor.thread_time, location, order, actor.warp_time)
         self.signal_lints.waited(word, actor, _as_access(actor, touch, READ), compare, expected)
 

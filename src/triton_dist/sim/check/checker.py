@@ -71,8 +71,9 @@ class RaceChecker(PutChecker):
     def finish(self) -> None:
         """Raise DataRaceError or MisuseError for what was found; called when everything has run, or nothing can run."""
         super().finish()
-        if self.lints is not None and self.signal_lints is not None:
+        if self.lints is not None and self.signal_lints is not None and self.launch_lints is not None:
             self.signal_lints.finish(self._words, self._memory)
+            self.launch_lints.finish(self._memory)
             self.lints.finish()
 
     def living(self) -> list[Any]:
@@ -113,6 +114,8 @@ class RaceChecker(PutChecker):
     def program_ended(self, actor: ProgramActor) -> None:
         """A program has returned."""
         actor.end()
+        if self.tokens is not None:
+            self.tokens.ended(actor)
         self._programs.discard(actor)
         self.forget_unused()
 
