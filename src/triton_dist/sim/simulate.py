@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidArgumentError, NestedSimulationError
+from ..errors import InvalidArgumentError, NestedSimulationError, SimulationError
 from ..runtime.world import heap_size_or_default
 from . import context as rank_context
 from .check.checker import RaceChecker
@@ -128,6 +128,10 @@ def simulate(
                 if machine.races is not None:
                     machine.races.finish()
                 return results
+        except SimulationError as error:
+            if machine.races is not None and machine.races.lints is not None:
+                machine.races.lints.add_to(error)
+            raise
         finally:
             settings.restore()
             simulation.close()

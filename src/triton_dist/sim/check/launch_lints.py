@@ -62,8 +62,8 @@ class LaunchLints:
 
     def _report_rank(self, place: Location, kernel: str, name: str) -> None:
         message = (
-            f"argument {name!r} is the rank, an integer: Triton makes a constant of 1, so rank 1 compiles a kernel of its own (and ranks 0, "
-            f"16, ... one for multiples of 16) while others may wait for it, and {name}.to(...) fails on rank 1 only; use dl.rank() or "
+            f"argument {name!r} is the rank, an integer: Triton makes a constant of 1, so rank 1 compiles a kernel of its own (and ranks "
+            f"0, 16, ... one for multiples of 16) while others may wait for it, and {name}.to(...) fails on rank 1 only; use dl.rank() or "
             f"do_not_specialize=[{name!r}]"
         )
         self._lints.report("TD116", message, place, kernel)

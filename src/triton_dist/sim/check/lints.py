@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MisuseError, MisuseWarning
+from ...errors import MisuseError, MisuseWarning, SimulationError
 from ...lints import LINTS, Finding, silenced
 from .options import LintCheck
 
@@ -55,6 +55,12 @@ class Lints:
         if len(self.findings) > 1:
             text = f"{len(self.findings)} findings\n{text}"
         return MisuseError(text, tuple(self.findings))
+
+    def add_to(self, error: SimulationError) -> None:
+        """Tell of what was found before another error has ended the run."""
+        if self.findings and not error.findings:
+            error.findings = tuple(self.findings)
+            error.add_note("the lints had found before:\n" + "\n".join(str(finding) for finding in self.findings))
 
     def finish(self) -> None:
         """Raise MisuseError for what was collected; called when everything has run."""

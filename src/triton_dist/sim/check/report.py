@@ -86,7 +86,7 @@ class Race:
             f"data race on {self.tensor}{place}{owner}:\n"
             f"  {self.later.describe()}\n"
             f"  {self.earlier.describe()}, earlier in this run\n"
-            f"  {self.missing}"
+            f"  {self.missing} [{self.code}]"
         )
 
 
