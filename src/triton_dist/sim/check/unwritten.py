@@ -16,16 +16,11 @@ from .lints import Lints
 from .shadow import Box, Shadow
 
 _MOVES = (
-    "torch.clone",
-    "torch.copy_",
-    "torch._to_copy",
-    "torch.cat",
-    "torch.stack",
-    "torch.constant_pad_nd",
-    "torch.index_select",
+    *(f"torch.{name}" for name in ("clone", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "index_select")),
+    *(f"torch.Tensor.{name}" for name in ("numpy", "__array__", "cpu", "to", "copy_", "untyped_storage", "__dlpack__")),
     "copy of",
 )
-"""What streams do with data that says nothing about its values: parts of a buffer may be moved that nobody uses."""
+"""What streams and hosts do with data that says nothing about its values: parts of a buffer may be moved that nobody uses."""
 
 _BYTES = np.dtype(np.uint8)
 
