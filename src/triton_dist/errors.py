@@ -38,7 +38,7 @@ class SimulationError(TritonDistError, RuntimeError):
 
 
 class DeadlockError(SimulationError):
-    """Nothing can move: the text is the wait-for graph, one line for each thing that waits."""
+    """Nothing can move: the text is the wait-for graph, one line for each thing that waits; what lints say of it comes behind."""
 
 
 class DataRaceError(SimulationError):
@@ -55,7 +55,7 @@ class DataRaceError(SimulationError):
 
 
 class MisuseError(SimulationError):
-    """Something that has a code in docs/lints, found by ``simulate(check="lint")``.
+    """Something that has a code in docs/lints, found by ``simulate(check="lint")``. Where a deadlock comes of it, that is raised.
 
     findings: a ``triton_dist.lints.Finding`` for each, one unless ``LintCheck(collect=True)`` was asked for. code: of the first one.
     """

@@ -34,8 +34,8 @@ def found(module, world_size: int, seed: int, check, silenced: bool = False) -> 
     """What a program is told, "" for nothing."""
     try:
         run(module, world_size, seed, check)
-    except DeadlockError:
-        return ""  # what has no code is not found; a program that is wrong may hang
+    except DeadlockError as error:
+        return str(error) if error.code == module.CODE else ""  # a program that is wrong may hang, found or not
     except SimulationError as error:
         if silenced and error.code in NOT_SILENCED:
             return ""  # what it leads to

@@ -129,8 +129,8 @@ def simulate(
                     machine.races.finish()
                 return results
         except SimulationError as error:
-            if machine.races is not None and machine.races.lints is not None:
-                machine.races.lints.add_to(error)
+            if machine.races is not None:
+                machine.races.explain(error)
             raise
         finally:
             settings.restore()

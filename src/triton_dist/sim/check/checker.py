@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import DeadlockError, SimulationError
 from .actors import BLOCK, EACH, Actor, Launch, ProgramActor, Slots, thread_of
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
@@ -71,10 +72,22 @@ class RaceChecker(PutChecker):
     def finish(self) -> None:
         """Raise DataRaceError or MisuseError for what was found; called when everything has run, or nothing can run."""
         super().finish()
-        if self.lints is not None and self.signal_lints is not None and self.launch_lints is not None:
+        if self.lints is not None and not self._memory.watchers:
+            self._look_at_the_end()
+            self.lints.finish()
+
+    def explain(self, error: SimulationError) -> None:
+        """Add to an error that ends the run what the lints have found."""
+        if self.lints is not None:
+            with self.lints.held():
+                if isinstance(error, DeadlockError):
+                    self._look_at_the_end()
+            self.lints.add_to(error)
+
+    def _look_at_the_end(self) -> None:
+        if self.signal_lints is not None and self.launch_lints is not None:
             self.signal_lints.finish(self._words, self._memory)
             self.launch_lints.finish(self._memory)
-            self.lints.finish()
 
     def living(self) -> list[Any]:
         return [*self._actors.values(), *self._programs, *self.puts_under_way()]

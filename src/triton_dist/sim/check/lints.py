@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MisuseError, MisuseWarning, SimulationError
+from ...errors import DeadlockError, MisuseError, MisuseWarning, SimulationError
 from ...lints import LINTS, Finding, silenced
 from .options import LintCheck
 
@@ -20,6 +22,7 @@ class Lints:
         self.options = options
         self.findings: list[Finding] = []
         self._seen: set[tuple] = set()
+        self._holding = False
 
     def report(self, code: str, message: str, place: Location | None = None, kernel: str | None = None, rank: int | None = None) -> None:
         """Note one finding, once for each code and source line.
@@ -36,6 +39,8 @@ class Lints:
             warnings.warn(str(finding), MisuseWarning, stacklevel=2)
             return
         self.findings.append(finding)
+        if self._holding:
+            return
         if not self.options.collect or len(self.findings) >= self.options.limit:
             raise self.error()
 
@@ -56,11 +61,26 @@ class Lints:
             text = f"{len(self.findings)} findings\n{text}"
         return MisuseError(text, tuple(self.findings))
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise nothing for what is found meanwhile."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+
     def add_to(self, error: SimulationError) -> None:
-        """Tell of what was found before another error has ended the run."""
-        if self.findings and not error.findings:
-            error.findings = tuple(self.findings)
-            error.add_note("the lints had found before:\n" + "\n".join(str(finding) for finding in self.findings))
+        """Tell of what was found in another error that ends the run: in the text of a deadlock, which it may explain, else in a note."""
+        if not self.findings or error.findings:
+            return
+        error.findings = tuple(self.findings)
+        text = "\n".join(str(finding) for finding in self.findings)
+        if isinstance(error, DeadlockError):
+            error.code = self.findings[0].code
+            error.args = (f"{error}\n{text}",)
+        else:
+            error.add_note(f"the lints had found before:\n{text}")
 
     def finish(self) -> None:
         """Raise MisuseError for what was collected; called when everything has run."""

@@ -236,7 +236,7 @@ class SignalLints:
                 continue
             access = Access(actor, actor.time, -1, actor.thread_time, request.location, ATOMIC)
             found = _overtaken(word, Waited(actor, access, "eq", request.expected), write.actor, write.location, value, write.keeps)
-            self._lints.report_at(found.code, f"{found.message} (this run: the wait never ends)", found.actor, found.location, found.other)
+            self._lints.report_at(found.code, f"{found.message} (in this run it never does)", found.actor, found.location, found.other)
             return
 
 
