@@ -133,6 +133,19 @@ def values_that_are_masked_again() -> None:
 
 
 @triton_dist.jit
+def smallest_kernel(x, out, count, BLOCK: tl.constexpr):
+    offset = tl.arange(0, BLOCK)
+    on = offset < count
+    value = tl.load(x + offset, mask=on)
+    tl.atomic_min(out + offset, value, mask=on)
+    tl.atomic_max(out, tl.max(tl.where(on, value, -1.0)))
+
+
+def values_that_atomics_combine() -> None:
+    smallest_kernel[(2,)](torch.ones(100), torch.zeros(100), 100, BLOCK=128)
+
+
+@triton_dist.jit
 def wrapping_kernel(x, out, size, stride, BLOCK: tl.constexpr):
     offset = tl.arange(0, BLOCK)
     hashed = (offset * 1000003 * 7919) % size
@@ -216,6 +229,7 @@ PROGRAMS = [
     lock_that_programs_share,
     count_that_the_host_resets,
     values_that_are_masked_again,
+    values_that_atomics_combine,
     offsets_that_may_wrap,
     offsets_of_lanes_that_are_off,
     memory_that_a_put_fills,

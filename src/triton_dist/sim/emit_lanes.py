@@ -59,7 +59,7 @@ class Lanes:
             size = len(self._sources) + len(self._inexact)
             for operation in operations:
                 self._find(operation)
-        facts.deferred -= self._offsets | set(self._sources)
+        _compute(self._offsets | set(self._sources), facts)
         self._undefined: dict[str, str] = {}
         self._exact: dict[str, str] = {}
 
@@ -230,6 +230,16 @@ class Lanes:
                     assigned.append((companions[target], value))
         if assigned:
             self._emitter.line(f"{', '.join(pair[0] for pair in assigned)} = {', '.join(pair[1] for pair in assigned)}")
+
+
+def _compute(names: set[str], facts: FunctionFacts) -> None:
+    """Let values be computed that would be deferred, and what they are computed from."""
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in facts.deferred:
+            facts.deferred.discard(name)
+            waiting += facts.defined_by[name].operands
 
 
 def _carried(operation: Operation) -> list[tuple[str, str]]:
