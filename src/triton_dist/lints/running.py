@@ -18,7 +18,7 @@ RUNNING: tuple[Lint, ...] = (
     Lint("TD111", "divergent-notify", "A notify, which is a call of the whole block, is reached by some of its threads only."),
     Lint("TD112", "masked-value", "A value that a load masked off, with no other= to say what it is, is stored, branched on or signalled."),
     Lint("TD113", "missing-token", "A load behind a wait does not depend on the wait's token.", warns=True),
-    Lint("TD114", "wait-in-pipelined-loop", "A wait stands in a loop whose loads the compiler issues iterations ahead."),
+    Lint("TD114", "wait-in-pipelined-loop", "A wait stands in a loop that is to be software-pipelined, and is not.", warns=True),
     Lint("TD115", "address-overflow", "A 32-bit product or sum overflows on its way into an address that is accessed."),
     Lint("TD116", "rank-specialized", "The rank is an integer argument: rank 1 compiles a kernel of its own.", warns=True),
     Lint("TD117", "grid-differs", "A program waits for ever in a kernel that the ranks have launched with different grids."),

@@ -1,4 +1,4 @@
-"""A loop that waits for each of its blocks is not pipelined: its loads would be issued before the waits."""
+"""A loop that waits for each of its blocks asks for no pipeline, since it gets none."""
 
 import torch
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""Lints of launches: waits in loops that the compiler pipelines (TD114), ranks as arguments (TD116), grids that differ by rank (TD117)."""
+"""Lints of launches: waits in loops that ask for a pipeline (TD114), ranks as arguments (TD116), grids that differ by rank (TD117)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class LaunchLints:
             number = stages if of_loop is None else of_loop
             if number > 1:
                 message = (
-                    f"the loop around this wait is software-pipelined in {number} stages: the loads of the next rounds are issued before "
-                    "it, so it does not order them; wait before the loop (once for each output tile), or use num_stages=1"
+                    f"the loop around this wait asks for a pipeline of {number} stages, and gets none: behind a wait the loads are "
+                    "issued one round at a time; wait before the loop (once for each output tile), or use num_stages=1"
                 )
                 self._lints.report("TD114", message, place, kernel.name)
         self._grids.setdefault(kernel.name, {}).setdefault(rank, []).append(grid)
