@@ -10,6 +10,7 @@ from triton_dist.sim.check import RaceCheck
 
 from .corpus import CASES, load_case, names_both
 
+pytestmark = pytest.mark.filterwarnings("error::triton_dist.errors.MisuseWarning")
 SEEDS = 3
 
 

@@ -15,6 +15,7 @@ from triton_dist.ops import ag_gemm, all_gather
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm.plan import OWN_METHODS
 
+pytestmark = pytest.mark.filterwarnings("error::triton_dist.errors.MisuseWarning")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
