@@ -28,11 +28,17 @@ class NestedSimulationError(TritonDistError, RuntimeError):
 
 
 class SimulationError(TritonDistError, RuntimeError):
-    """Base class of what the simulator finds wrong in a program."""
+    """Base class of what the simulator finds wrong in a program.
+
+    code: of its page in docs/lints, or "". findings: what the lints had found before (a ``triton_dist.lints.Finding`` each).
+    """
+
+    code: str = ""
+    findings: tuple = ()
 
 
 class DeadlockError(SimulationError):
-    """Nothing can move: the text is the wait-for graph, one line for each thing that waits."""
+    """Nothing can move: the text is the wait-for graph, one line for each thing that waits; what lints say of it comes behind."""
 
 
 class DataRaceError(SimulationError):
@@ -41,17 +47,39 @@ class DataRaceError(SimulationError):
     races: a ``triton_dist.sim.check.Race`` for each, one unless ``RaceCheck(collect=True)`` was asked for.
     """
 
+    code = "TD101"
+
     def __init__(self, text: str, races: tuple = ()) -> None:
         super().__init__(text)
         self.races = races
 
 
+class MisuseError(SimulationError):
+    """Something that has a code in docs/lints, found by ``simulate(check="lint")``. Where a deadlock comes of it, that is raised.
+
+    findings: a ``triton_dist.lints.Finding`` for each, one unless ``LintCheck(collect=True)`` was asked for. code: of the first one.
+    """
+
+    def __init__(self, text: str, findings: tuple = ()) -> None:
+        super().__init__(text)
+        self.findings = findings
+        self.code = findings[0].code if findings else ""
+
+
+class MisuseWarning(UserWarning):
+    """As a MisuseError, where the program is not necessarily wrong."""
+
+
 class OutOfBoundsError(SimulationError):
     """A kernel or a copy touched memory outside its allocation."""
+
+    code = "TD104"
 
 
 class UseAfterFreeError(OutOfBoundsError):
     """A kernel or a copy touched memory that was freed before."""
+
+    code = "TD105"
 
 
 class MisalignedAccessError(SimulationError):
@@ -72,6 +100,12 @@ class DeviceAssertionError(SimulationError, AssertionError):
 
 class UnsupportedOperationError(TritonDistError, NotImplementedError):
     """A kernel contains an operation that the simulator does not implement."""
+
+
+class DivergentNotifyError(SimulationError, UnsupportedOperationError):
+    """``notify``, which is a call of a whole block, stands where only some of its threads come, or has arguments that differ among them."""
+
+    code = "TD111"
 
 
 class NoDeviceError(TritonDistError, RuntimeError):

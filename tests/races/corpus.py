@@ -15,17 +15,23 @@ from types import ModuleType
 
 from triton_dist.sim.check import Race
 
-CASES = sorted(path.stem for path in (Path(__file__).parent / "cases").glob("*.py"))
+DIRECTORY = Path(__file__).parent / "cases"
+CASES = sorted(path.stem for path in DIRECTORY.glob("*.py"))
 _WRONG = re.compile(r"^( *)(.*)  # wrong: (.*)$", re.MULTILINE)
 
 
-def load_case(name: str, directory: Path, *, wrong: bool) -> ModuleType:
+def load_case(name: str, directory: Path, *, wrong: bool, cases: Path = DIRECTORY) -> ModuleType:
     """The right or the wrong form of a case, from a file in ``directory`` without the comment that tells of the other one."""
-    source = (Path(__file__).parent / "cases" / f"{name}.py").read_text(encoding="utf-8")
+    source = (cases / f"{name}.py").read_text(encoding="utf-8")
     assert len(_WRONG.findall(source)) == 1, f"{name} has to differ in exactly one line"
     source = _WRONG.sub(_wrong_line, source) if wrong else re.sub(r"  # wrong: .*", "", source)
     path = directory / f"{name}_{'wrong' if wrong else 'right'}.py"
     path.write_text(source, encoding="utf-8")
+    return load_file(path)
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module of a file."""
     spec = importlib.util.spec_from_file_location(f"races_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

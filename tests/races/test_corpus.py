@@ -10,6 +10,7 @@ from triton_dist.sim.check import RaceCheck
 
 from .corpus import CASES, load_case, names_both
 
+pytestmark = pytest.mark.filterwarnings("error::triton_dist.errors.MisuseWarning")
 SEEDS = 3
 
 
@@ -18,8 +19,8 @@ def test_the_right_program_is_silent(case, tmp_path):
     right = load_case(case, tmp_path, wrong=False)
     for world_size in (2, 3, 4):
         for seed in range(SEEDS):
-            simulate(right.run, world_size, check="race", seed=seed)
-    simulate(right.run, 2, check="race", schedule="round_robin")
+            simulate(right.run, world_size, check="all", seed=seed)
+    simulate(right.run, 2, check="all", schedule="round_robin")
 
 
 @pytest.mark.parametrize("case", CASES)

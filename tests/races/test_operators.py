@@ -1,4 +1,4 @@
-"""Shipped operators and examples are silent under the race check, called again and again, whatever the schedule."""
+"""Shipped operators and examples are silent under all checks, called again and again, whatever the schedule."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from triton_dist.ops import ag_gemm, all_gather
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm.plan import OWN_METHODS
 
+pytestmark = pytest.mark.filterwarnings("error::triton_dist.errors.MisuseWarning")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -43,23 +44,23 @@ def barriers() -> None:
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("schedule", ["random", "straggler"])
 def test_all_gather(world_size, schedule):
-    simulate(gather_twice, world_size, args=(50,), check="race", schedule=schedule, seed=world_size)
+    simulate(gather_twice, world_size, args=(50,), check="all", schedule=schedule, seed=world_size)
 
 
 @pytest.mark.parametrize("method", OWN_METHODS)
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ag_gemm(method, world_size):
     for seed in range(2):
-        simulate(multiply_twice, world_size, args=(method,), check="race", seed=seed)
+        simulate(multiply_twice, world_size, args=(method,), check="all", seed=seed)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_barrier(world_size):
-    simulate(barriers, world_size, check="race")
+    simulate(barriers, world_size, check="all")
 
 
 def test_the_tutorial(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     tutorial = importlib.import_module("01_producer_consumer")
-    for rank, out in enumerate(simulate(tutorial.run, 3, check="race")):
+    for rank, out in enumerate(simulate(tutorial.run, 3, check="all")):
         assert torch.equal(out, tutorial.expected(rank, 3))

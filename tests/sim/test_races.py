@@ -61,7 +61,7 @@ def test_all_races_can_be_collected():
     assert len(caught.value.races) == 1
 
 
-@pytest.mark.parametrize("check", ["everything", 1, True, RaceCheck])
+@pytest.mark.parametrize("check", ["everything", 1, True, RaceCheck, [], [RaceCheck(), RaceCheck()], ["race"]])
 def test_other_checks_are_refused(check):
     with pytest.raises(InvalidArgumentError, match="check="):
         simulate(write_to_next, 2, check=check)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .compiled import COMPILED
 from .lint import Lint
+from .running import RUNNING
 
-_ALL: tuple[Lint, ...] = COMPILED
+_ALL: tuple[Lint, ...] = RUNNING + COMPILED
 
 LINTS: dict[str, Lint] = {lint.code: lint for lint in _ALL}
 """By code."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import simulate
-from ..errors import InvalidArgumentError
-from ..sim.check.options import find_check
 
 if TYPE_CHECKING:
     from . import Setting
@@ -27,7 +25,7 @@ def run_on_ranks(body: Callable[..., Any], arguments: Mapping[str, Any], setting
         setting.world_size,
         seed=setting.seed,
         schedule=setting.schedule,
-        check=known_check(setting.check),
+        check=setting.check,
         **setting.options,
     )
 
@@ -41,13 +39,3 @@ def own(value: Any) -> Any:
     if type(value) is dict:
         return {key: own(item) for key, item in value.items()}
     return value
-
-
-def known_check(check: Any) -> Any:
-    """``check`` as ``simulate`` takes it; "all" means all that this version looks for."""
-    if check == "all":
-        try:
-            find_check(check)
-        except InvalidArgumentError:
-            return "race"
-    return check

@@ -16,9 +16,10 @@ from ..errors import UnsupportedOperationError
 from . import emit_check, emit_timing
 from .analysis import FunctionFacts, analyse, find_varying, in_order_of_dominance
 from .check.actors import thread_of
+from .emit_lanes import Lanes
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, block_memory, debug, descriptor, divergence, matrix, multicast, primitives, reduce, shmem, twins, warps
+from .ops import arith, block_memory, debug, descriptor, divergence, lanes, matrix, multicast, primitives, reduce, shmem, twins, warps
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -49,9 +50,11 @@ class ModuleEmitter:
     """The Python source of a whole module, with the source location of every line.
 
     timing: make the form that only takes time (see ``emit_timing``). checked: make the form that looks for data races (``emit_check``).
+    linted: the one that looks for misuse, too (``emit_lanes``).
     """
 
-    def __init__(self, module: Operation, threads: int, timing: bool = False, checked: bool = False) -> None:
+    def __init__(self, module: Operation, threads: int, timing: bool = False, checked: bool = False, linted: bool = False) -> None:
+        self.linted = linted
         self.threads = threads
         self.timing = timing
         self.checked = checked
@@ -79,6 +82,7 @@ class ModuleEmitter:
             "timing": timing_ops,
             "twins": twins,
             "thread_of": thread_of,
+            "lanes": lanes,
         }
         self._counter = 0
         self._location_ids: dict[Location, int] = {}
@@ -155,6 +159,7 @@ class FunctionEmitter:
         """The number of the op of that block at which emitting it ends."""
         self.taken = 0
         """How many ops behind the present one its handler has emitted, too."""
+        self.lanes = Lanes(self) if module.linted else None
 
     def line(self, text: str) -> None:
         """Append a line of Python, made from the op at the present source location."""
@@ -358,11 +363,15 @@ class FunctionEmitter:
                 f"the simulator does not implement {operation.name!r}{f' ({reason})' if reason else ''}; "
                 "use another op here, or report the kernel so that it can be added"
             )
+        if self.lanes is not None:
+            self.lanes.before(operation)
         begin = len(self.module.lines)
         try:
             handler(self, operation)
             if self.module.checked and not self.vector:
                 emit_check.emit_checked(self, operation, begin)
+            if self.lanes is not None:
+                self.lanes.after(operation)
         except UnsupportedOperationError as error:
             if str(self.location) in str(error):
                 raise
@@ -370,19 +379,19 @@ class FunctionEmitter:
 
 
 def generate(
-    module: Operation, name: str, threads: int, timing: bool = False, checked: bool = False
+    module: Operation, name: str, threads: int, timing: bool = False, checked: bool = False, linted: bool = False
 ) -> tuple[Callable, list[Location], list[Location], str]:
     """Compile a module.
 
     name: of the kernel, for tracebacks.
     threads: threads of a block, the size of a thread-varying scalar.
-    timing: for a run for its time. checked: for a run that looks for data races.
+    timing: for a run for its time. checked: for a run that looks for data races. linted: for one that looks for misuse, too.
     Returns (generator function, source location of each generated line, table of locations by number, file name of the code).
     Raises UnsupportedOperationError, with the source line, for an op that the simulator has no meaning for.
     """
     from . import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
 
-    emitter = ModuleEmitter(module, threads, timing, checked)
+    emitter = ModuleEmitter(module, threads, timing, checked, linted)
     filename = f"<simulated {name}>"
     source = "\n".join(emitter.lines)
     exec(compile(source, filename, "exec"), emitter.namespace)  # noqa: S102  (the source is our own)

@@ -90,6 +90,7 @@ def _for(emitter: FunctionEmitter, operation: Operation) -> None:
     index = emitter.define(names[0])
     carried = [emitter.define(name) for name in names[1:]]
     _assign_all(emitter, carried, _carried(emitter, names[1:], initial))
+    _carry_lanes(emitter, names[1:], initial)
     bounds = ", ".join(emitter.value(name) for name in (lower, upper, step))
     if operation.attributes.get("unsignedCmp"):
         bits = (1 << emitter.facts.types[lower].bits) - 1
@@ -99,11 +100,19 @@ def _for(emitter: FunctionEmitter, operation: Operation) -> None:
     emitter.indent += 1
     emitter.emit_block(body)
     _assign_all(emitter, carried, _carried(emitter, names[1:], _yields(body)))
+    _carry_lanes(emitter, names[1:], _yields(body), new=False)
     end_round(emitter, operation, cut)
     emitter.line("pass")
     emitter.indent -= 1
     end_loop(emitter, cut, rounds)
     _assign_all(emitter, [emitter.define(name) for name in operation.results], carried)
+    _carry_lanes(emitter, operation.results, names[1:])
+
+
+def _carry_lanes(emitter: FunctionEmitter, targets: list[str], sources: list[str], new: bool = True) -> None:
+    """For lints, what is known of the elements goes with the values. new: whether the targets are defined here."""
+    if emitter.lanes is not None and not emitter.vector:
+        emitter.lanes.carry(targets, sources, new)
 
 
 @handles("scf.while")
@@ -157,7 +166,7 @@ def _if(emitter: FunctionEmitter, operation: Operation) -> None:
         _divergent_if(emitter, operation)
         return
     results = [emitter.define(name) for name in operation.results]
-    location = emitter.location
+    location, first = emitter.location, True
     for head, region in zip((f"if {emitter.value(condition)}:", "else:"), operation.regions, strict=False):
         if not region or not region[0].operations:
             continue
@@ -166,6 +175,9 @@ def _if(emitter: FunctionEmitter, operation: Operation) -> None:
         emitter.indent += 1
         emitter.emit_block(region[0])
         _assign_all(emitter, results, _carried(emitter, operation.results, _yields(region[0])))
+        if operation.results:
+            _carry_lanes(emitter, operation.results, _yields(region[0]), new=first)
+            first = False
         emitter.line("pass")
         emitter.indent -= 1
 

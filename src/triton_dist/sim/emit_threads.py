@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import UnsupportedOperationError
+from ..errors import DivergentNotifyError, UnsupportedOperationError
 from . import emit_simt
 from .codegen import FunctionEmitter, handles
 from .emit_shmem import shmem_handler
@@ -96,9 +96,13 @@ def _wait(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, 
 
 def _notify(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
     if emitter.mask is not None:
-        raise emitter.fail("notify is a call of the whole block, but only some threads of the block come here; use st or atomic_add")
+        raise DivergentNotifyError(
+            f"{emitter.location}: notify is a call of the whole block, but only some threads of the block come here; use st or atomic_add"
+        )
     if any(name in emitter.facts.varying for name in operation.operands):
-        raise emitter.fail("notify is a call of the whole block, but an argument varies from thread to thread; use st or atomic_add")
+        raise DivergentNotifyError(
+            f"{emitter.location}: notify is a call of the whole block, but an argument varies from thread to thread; use st or atomic_add"
+        )
     pointer, rank, value = emitter.values(operation)
     size = operation.operand_types[2].dtype.itemsize
     kind = f"{parameters['op']!r}, {parameters['scope']!r}"

@@ -33,6 +33,7 @@ from ..runtime.team import Team
 from . import context as rank_context
 from .address_space import data_base, ensure_mapped, release_pages
 from .context import RankContext
+from .memory import POISON
 
 DEFAULT_HEAP_SIZE = 1 << 30
 """Bytes of each rank's heap unless ``simulate(heap_size=...)`` or TRITON_DIST_HEAP_SIZE says otherwise."""
@@ -201,12 +202,14 @@ class SymmetricHeap:
             ensure_mapped(rank, block.offset + OffsetAllocator.padded(nbytes))
             # New and given-back pages are zero.
             if not zero and nbytes <= POISON_LIMIT:
-                ctypes.memset(data_base(rank) + block.offset, 0xFF, nbytes)
+                ctypes.memset(data_base(rank) + block.offset, POISON, nbytes)
         memory = self._machine.memory
         self._registered[block] = [
             memory.register_range(data_base(rank) + block.offset, nbytes, name=name, rank=rank, symmetric=True, itemsize=itemsize)
             for rank in ranks
         ]
+        for allocation in self._registered[block]:
+            allocation.poisoned = not zero and nbytes <= POISON_LIMIT
         for rank in ranks:
             bisect.insort(self._blocks[rank], block, key=lambda item: item.offset)
         return block

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from types import TracebackType
 
+from .check.kernel_lints import KernelFacts, find_kernel_facts
 from .codegen import generate
 from .ir import UNKNOWN, Location, parse_module
 from .relocation import relocate
@@ -21,7 +22,7 @@ _HIDDEN = (
 
 _KEPT = 512
 _lock = threading.Lock()
-_kernels: OrderedDict[tuple[bytes, int, bool, str, bool], Kernel] = OrderedDict()
+_kernels: OrderedDict[tuple[bytes, int, bool, str, bool, bool], Kernel] = OrderedDict()
 
 
 class Kernel:
@@ -29,16 +30,20 @@ class Kernel:
 
     function: generator function ``(program, *values)``; its source is in ``function.source``.
     name: of the kernel; threads: of a block. timing: whether it is the form that only takes time. file: that the kernel's source
-    is in now, if that is known. checked: whether it is the form that looks for data races.
+    is in now, if that is known. checked: whether it is the form that looks for data races. linted: whether it looks for misuse, too;
+    ``facts`` are then what its IR says.
     """
 
-    def __init__(self, text: bytes, name: str, threads: int, timing: bool = False, file: str = "", checked: bool = False) -> None:
+    def __init__(
+        self, text: bytes, name: str, threads: int, timing: bool = False, file: str = "", checked: bool = False, linted: bool = False
+    ) -> None:
         module = parse_module(text.decode(), _HIDDEN)
         if file:
             relocate(module, name, file)
+        self.facts = find_kernel_facts(module) if linted else KernelFacts()
         self.name = name
         self.threads = threads
-        self.function, self._lines, self.table, self._filename = generate(module, name, threads, timing, checked)
+        self.function, self._lines, self.table, self._filename = generate(module, name, threads, timing, checked, linted)
 
     def location(self, number: int) -> Location:
         """Source line by the number that generated code passes to the run time; -1 is unknown."""
@@ -67,13 +72,15 @@ class Kernel:
         return found
 
 
-def load_kernel(text: bytes, name: str, threads: int, timing: bool = False, file: str = "", checked: bool = False) -> Kernel:
+def load_kernel(
+    text: bytes, name: str, threads: int, timing: bool = False, file: str = "", checked: bool = False, linted: bool = False
+) -> Kernel:
     """The kernel for a module in generic form; generated once for each text, form and file. See ``Kernel``."""
-    key = (text, threads, timing, file, checked)
+    key = (text, threads, timing, file, checked, linted)
     with _lock:
         kernel = _kernels.get(key)
         if kernel is None:
-            kernel = _kernels[key] = Kernel(text, name, threads, timing, file, checked)
+            kernel = _kernels[key] = Kernel(text, name, threads, timing, file, checked, linted)
             while len(_kernels) > _KEPT:
                 _kernels.popitem(last=False)
         else:

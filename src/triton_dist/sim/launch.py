@@ -12,6 +12,7 @@ import torch
 
 from ..errors import InvalidArgumentError
 from . import context
+from .check.launch_lints import Argument
 from .kernel import Kernel, load_kernel
 from .machine import Machine
 from .memory import Allocation, Memory, to_numpy_dtype
@@ -100,6 +101,9 @@ class Launcher:
         # The cache may have compiled the same text in another file.
         code = getattr(getattr(getattr(source, "fn", None), "fn", None), "__code__", None)
         self.file = "" if code is None else code.co_filename
+        self.code = code
+        self.stages = int(getattr(metadata, "num_stages", 1))
+        self._declared = {parameter.name for parameter in getattr(getattr(source, "fn", None), "params", ()) if parameter.is_constexpr}
 
     def __call__(self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
         if launched is not None:
@@ -108,9 +112,12 @@ class Launcher:
             enter_hook(launch_metadata)
         grid = (_grid_size("x", grid_x), _grid_size("y", grid_y), _grid_size("z", grid_z))
         rank = context.current()
-        timing, checked = (rank.machine.timing, rank.machine.races is not None) if rank is not None else (False, False)
-        kernel = load_kernel(function, self.name, self.threads, timing, self.file, checked)
+        timing, races = (rank.machine.timing, rank.machine.races) if rank is not None else (False, None)
+        linted = races is not None and races.lints is not None
+        kernel = load_kernel(function, self.name, self.threads, timing, self.file, races is not None, linted)
         if rank is not None:
+            if races is not None and races.launch_lints is not None:
+                races.launch_lints.launched(kernel, rank.rank, grid, self.stages, self.code, self._integers(arguments))
             rank.submit(self._launch(kernel, grid, arguments, rank.machine), stream=stream)
         else:
             machine = Machine(1, memory=_private_memory())
@@ -123,6 +130,14 @@ class Launcher:
                 machine.close()
         if exit_hook is not None:
             exit_hook(launch_metadata)
+
+    def _integers(self, arguments: tuple) -> dict[str, Argument]:
+        """The integer arguments that are not declared as constants."""
+        found = {}
+        for name, kind, argument in zip(self.names, self.signature, arguments, strict=True):
+            if type(argument) is int and name not in self._declared and isinstance(kind, str):
+                found[name] = Argument(argument, kind == "constexpr")
+        return found
 
     def _launch(self, kernel: Kernel, grid: tuple[int, int, int], arguments: tuple, machine: Machine) -> KernelLaunch:
         values: list = []

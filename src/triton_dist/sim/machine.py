@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, SimulationError
+from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, MisuseError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
 from .cost_model import OperatorTime
 from .gpus import GPU, find_gpu
@@ -434,8 +434,8 @@ class Machine:
 
     def _located(self, error: Exception, actor) -> Exception:
         """The error with who did it and where: in front of a SimulationError's text, as a note to any other."""
-        if isinstance(error, DataRaceError):
-            return error  # it names both sides itself
+        if isinstance(error, (DataRaceError, MisuseError)):
+            return error  # it names who and where itself
         place = actor.launch.kernel.location_of_error(error.__traceback__) if isinstance(actor, Program) else None
         if self.recorder is not None:
             self.recorder.program_failed(actor, place)

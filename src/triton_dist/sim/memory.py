@@ -23,6 +23,10 @@ VIEW_BASE = 4096
 """numpy refuses an array at address 0, and nothing is mapped in the first page."""
 
 
+POISON = 0xFF
+"""Byte that fills symmetric memory that is allocated without a content."""
+
+
 def _whole_memory() -> np.ndarray:
     interface = {"data": (VIEW_BASE, False), "shape": ((1 << 47),), "typestr": "|u1", "version": 3}
     return np.asarray(type("WholeMemory", (), {"__array_interface__": interface}))
@@ -62,7 +66,10 @@ WORDS: dict[int, Any] = {size: _BYTES.cast(code) for size, code in ((1, "b"), (2
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """One piece of memory. ``lo`` to ``hi`` are bytes; ``rank`` is None for memory that belongs to no rank's heap."""
+    """One piece of memory. ``lo`` to ``hi`` are bytes; ``rank`` is None for memory that belongs to no rank's heap.
+
+    poisoned: whether all of it was ``POISON`` when it was allocated, for nobody has said what it holds.
+    """
 
     lo: int
     hi: int
@@ -71,6 +78,7 @@ class Allocation:
     rank: int | None = None
     symmetric: bool = False
     freed: bool = False
+    poisoned: bool = False
 
     def index(self, address: int) -> int:
         """Element index of ``address``, counted from the start of the allocation."""

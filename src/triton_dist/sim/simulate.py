@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidArgumentError, NestedSimulationError
+from ..errors import InvalidArgumentError, NestedSimulationError, SimulationError
 from ..runtime.world import heap_size_or_default
 from . import context as rank_context
 from .check.checker import RaceChecker
-from .check.options import RaceCheck, find_check
+from .check.options import Check, LintCheck, RaceCheck, find_check
 from .context import RankContext
 from .distributed_plugin import RankWorld, installed, leave_groups
 from .gpus import GPU
@@ -74,7 +74,7 @@ def simulate(
     schedule: str | Schedule = "random",
     gpu: str | GPU = "h100",
     num_nodes: int = 1,
-    check: str | RaceCheck | None = None,
+    check: Check | Sequence[RaceCheck | LintCheck] = None,
     heap_size: int | None = None,
     timeline: Timeline | None = None,
     execute: str = "data",
@@ -93,8 +93,8 @@ def simulate(
         "pct:<depth>:<turns>" or ``triton_dist.sim.schedules.Pct``, or a ``Replay`` of what ``explore`` reported.
     gpu: the GPU model to pretend to be, a key of ``triton_dist.sim.gpus.GPUS``.
     num_nodes: how many hosts the ranks are spread over; divides ``world_size``.
-    check: "race" looks for data races (see docs/checks.md), a ``triton_dist.sim.check.RaceCheck`` does so with options; None or "" for
-        no extra check.
+    check: "race" looks for data races, "lint" for misuse that has a code (see docs/checks.md), "all" for both. A
+        ``triton_dist.sim.check.RaceCheck`` or ``LintCheck``, or a list of one of each, does so with options; None or "" for no extra check.
     heap_size: bytes of each rank's symmetric heap; default TRITON_DIST_HEAP_SIZE, or 1 GiB.
     timeline: a ``triton_dist.sim.timeline.Timeline`` that the run fills with what ran when, on the simulated clock.
 
@@ -106,8 +106,8 @@ def simulate(
         is a page for a browser, ".json" and ".pftrace" are traces for ui.perfetto.dev.
 
     The first rank that raises ends the run with its own exception and traceback; ``sys.exit(0)`` ends that rank only. What the
-    machine finds wrong (DeadlockError, OutOfBoundsError, DataRaceError, ...) is raised as well. Two simulations at once from two threads
-    run one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
+    machine finds wrong (DeadlockError, OutOfBoundsError, DataRaceError, MisuseError, ...) is raised as well. Two simulations at once from
+    two threads run one after the other. Raises NestedSimulationError inside a simulated rank and InvalidArgumentError for a bad argument.
     """
     if rank_context.current() is not None:
         raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
@@ -126,7 +126,7 @@ def simulate(
     with _one_at_a_time:
         machine = _machine(EXECUTE[execute], world_size, chosen, seed, gpu=gpu, num_nodes=num_nodes, timeline=timeline)
         if options is not None:
-            machine.races = RaceChecker(machine.memory, options)
+            machine.races = RaceChecker.of(machine.memory, options)
         shown = {"schedule": str(schedule), "execute": execute, "check": options is not None}
         recording = None if write_report is None else recorded(machine, write_report, shown)
         simulation = Simulation(machine, heap_size)
@@ -149,6 +149,10 @@ def simulate(
                 if machine.races is not None:
                     machine.races.finish()
                 return results
+        except SimulationError as error:
+            if machine.races is not None:
+                machine.races.explain(error)
+            raise
         finally:
             settings.restore()
             chosen.ended(machine)

@@ -127,7 +127,7 @@ def _app(typer: Any) -> Any:
         schedules: str = typer.Option("random,straggler", "--schedules", help="Names of schedules, separated by commas."),
         budget: float = typer.Option(None, "--budget", help="Seconds after which no further run begins."),
         time_limit: float = typer.Option(120.0, "--time-limit", help="Seconds for one run or one compilation."),
-        looks_for: str = typer.Option("all", "--check", help="What the simulator looks for: race, all, none, ..."),
+        looks_for: str = typer.Option("all", "--check", help="What the simulator looks for: race, lint, all or none."),
         no_compile: bool = typer.Option(False, "--no-compile", help="Do not compile the kernels for GPUs."),
         arch: str = typer.Option("90,100", "--arch", help="Compute capabilities to compile for, separated by commas."),
         ignore: str = typer.Option("", "--ignore", help="Codes that are not reported, separated by commas."),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from triton_dist.errors import DeadlockError, InvalidArgumentError, OutOfBoundsError
 from triton_dist.lints import Finding
-from triton_dist.sim.check import RaceCheck
+from triton_dist.sim.check import LintCheck, RaceCheck
 from triton_dist.tools.check import worker
 from triton_dist.tools.check.options import Run
 from triton_dist.tools.check.report import Item, Report, item_of_warning, items_of_error
@@ -16,41 +14,22 @@ from triton_dist.tools.check.report import Item, Report, item_of_warning, items_
 RUN = Run(2, 5, "random")
 
 
-@dataclasses.dataclass(frozen=True)
-class Lints:
-    """Stands for options of a further check."""
-
-    collect: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Both:
-    """Stands for what several checks are together."""
-
-    race: RaceCheck | None
-    lint: Lints | None
+@pytest.mark.parametrize(
+    ("check", "asked"),
+    [
+        ("none", None),
+        ("race", [RaceCheck(collect=True)]),
+        ("lint", [LintCheck(collect=True)]),
+        ("all", [RaceCheck(collect=True), LintCheck(collect=True)]),
+    ],
+)
+def test_all_that_is_found_is_collected(check, asked):
+    assert worker.collecting(check) == asked
 
 
-def test_race_and_nothing():
-    assert worker.collecting("none") is None
-    asked = worker.collecting("race")
-    assert (asked if isinstance(asked, RaceCheck) else asked[0]) == RaceCheck(collect=True)
+def test_an_unknown_check_is_named():
     with pytest.raises(InvalidArgumentError):
         worker.collecting("spelling")
-
-
-def test_all_means_what_this_version_has(monkeypatch):
-    def only_race(check):
-        if check != "race":
-            raise InvalidArgumentError(check)
-        return RaceCheck()
-
-    monkeypatch.setattr(worker, "find_check", only_race)
-    assert worker.collecting("all") == RaceCheck(collect=True)
-    monkeypatch.setattr(worker, "find_check", lambda check: Both(RaceCheck(), Lints()))
-    assert worker.collecting("all") == [RaceCheck(collect=True), Lints(collect=True)]
-    monkeypatch.setattr(worker, "find_check", lambda check: Both(None, Lints()))
-    assert worker.collecting("lint") == [Lints(collect=True)]
 
 
 def test_errors_become_items():

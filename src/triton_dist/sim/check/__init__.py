@@ -1,10 +1,11 @@
-"""Data races: accesses of the same memory that nothing orders. ``simulate(fn, world_size, check="race")`` looks for them.
+"""Data races and misuse. ``simulate(fn, world_size, check="race")`` looks for the first, ``check="lint"`` for the second, "all" for both.
 
-``RaceCheck`` are its options and ``Race`` what ``errors.DataRaceError.races`` holds. docs/checks.md tells what orders and how to read
-a report.
+``RaceCheck`` and ``LintCheck`` are their options, ``Race`` is what ``errors.DataRaceError.races`` holds, and ``lints.Finding`` what
+``errors.MisuseError.findings`` holds. docs/checks.md tells what orders and how to read a report, docs/lints what each code means.
 
 For code of the simulator: ``machine.races`` is a ``checker.RaceChecker``, or None where nothing is checked, and ``program.race`` is a
-program's actor, or None. Whoever adds an access or something that orders calls, where ``race`` is not None,
+program's actor, or None. It follows what orders for the lints, too; its ``lints`` are where they report, or
+None. Whoever adds an access or something that orders calls, where ``race`` is not None,
 
 - ``ops.memory.check_scalar``, ``_box`` or ``_addresses``, or ``descriptor.box``, which report by themselves; ``races.access`` for bytes
   that are accessed in another way; ``races.tile(..., lanes=...)`` for threads with an address each;
@@ -17,7 +18,7 @@ program's actor, or None. Whoever adds an access or something that orders calls,
 
 from __future__ import annotations
 
-from .options import RaceCheck
+from .options import Check, LintCheck, RaceCheck
 from .report import Race
 
-__all__ = ["Race", "RaceCheck"]
+__all__ = ["Check", "LintCheck", "Race", "RaceCheck"]

@@ -10,10 +10,15 @@ import numpy as np
 from ...errors import DataRaceError
 from .actors import BLOCK, EACH, ELEMENT, ProgramActor, Release
 from .history import ATOMIC, READ, WRITE, Access, Histories
-from .options import RaceCheck
+from .launch_lints import LaunchLints
+from .lints import Lints
+from .options import LintCheck, RaceCheck
 from .order import SYS, Order, reaches
 from .report import Race, describe_all
 from .shadow import Box, Shadow, numbers, view
+from .signals import SignalLints
+from .tokens import TokenLint
+from .unwritten import UnwrittenLint
 from .words import Touch, Word
 
 if TYPE_CHECKING:
@@ -39,11 +44,31 @@ class AccessChecker:
         self._words: dict[int, Word] = {}
         self._seen: set[tuple] = set()
         self._renumber_at = _MANY_HISTORIES
+        self.lints: Lints | None = None
+        """Where findings go, if misuse is looked for."""
+        self.reports = True
+        """Whether races are reported; else only those kinds that have a code of their own, as findings."""
+        self.signal_lints: SignalLints | None = None
+        self.unwritten: UnwrittenLint | None = None
+        self.launch_lints: LaunchLints | None = None
+        self.tokens: TokenLint | None = None
+
+    def look_for_misuse(self, options: LintCheck) -> None:
+        """Report findings of the lints, too."""
+        self.lints = Lints(options)
+        self.signal_lints = SignalLints(self.lints)
+        self.unwritten = UnwrittenLint(self.lints)
+        self.launch_lints = LaunchLints(self.lints)
+        self.tokens = TokenLint(self.lints, self._histories) if options.tokens else None
 
     def access(self, actor: Any, box: Box, kind: str, location: Any, allocation: Allocation, thread: int = BLOCK) -> None:
         """An ordinary read or write of a box of memory."""
         shadow = self._shadow(allocation)
+        if allocation.poisoned and kind is READ and self.unwritten is not None:
+            self.unwritten.box(actor, shadow, box, location)
         place = shadow.place(box)
+        if self.tokens is not None and kind is READ:
+            self.tokens.read(actor, shadow, place, location)
         mine = self._record(actor, location, kind, thread)
         known = actor.known
         if type(place) is int:
@@ -92,6 +117,8 @@ class AccessChecker:
     ) -> None:
         """Ordinary accesses of single elements of one allocation. lanes: the thread of each, where that is known."""
         shadow = self._shadow(allocation)
+        if allocation.poisoned and kind is READ and self.unwritten is not None:
+            self.unwritten.scattered(actor, shadow, addresses, itemsize, location)
         cells = shadow.cells_at(addresses, itemsize)
         mine = self._record(actor, location, kind, BLOCK if lanes is None else EACH, fresh=lanes is not None)
         if lanes is not None:
@@ -243,6 +270,10 @@ class AccessChecker:
             if writes and thread == BLOCK:
                 actor.block_barrier()
             actor.dirty = True
+        if reads and self.unwritten is not None and shadow.allocation.poisoned:
+            self.unwritten.scattered(actor, shadow, np.array([address]), itemsize, location)
+        if self.signal_lints is not None and awaited is not None:
+            self._waited(word, actor, thread, location, order, *awaited)
         if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
             self._acquire(actor, word, order, learner, word.releases.values() if awaited is None else word.releases_seen(actor, *awaited))
         touch = (actor.time, thread, actor.thread_time, location, order, actor.warp_time)
@@ -269,12 +300,22 @@ class AccessChecker:
             word.write(actor, location, order, release, keeps=reads)
             logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release
             logged.keeps, logged.silent = reads, release is None
-            if not logged.entries:
+            if not logged.entries or self.signal_lints is not None:
                 logged.touch = _as_access(actor, touch, ATOMIC)
             word.log(logged)
+            if self.signal_lints is not None:
+                self.signal_lints.wrote(word, actor, location, adds=reads)
         word.quiet = not last and shadow.atomics is None and word.is_signal() and not shadow.reads.item(cell)
         if len(word.writers) + len(word.readers) > word.limit:
             word.prune(actor, _as_atomic)
+
+    def _waited(self, word: Word, actor: Any, thread: int, location: Any, order: Order, compare: str, expected: int) -> None:
+        """Tell the lints of a wait that has ended, before it is known what it learns."""
+        assert self.signal_lints is not None, "misuse is looked for"
+        if self.tokens is not None:
+            self.tokens.waited(actor, location)
+        touch = (actor.time, thread, actor.thread_time, location, order, actor.warp_time)
+        self.signal_lints.waited(word, actor, _as_access(actor, touch, READ), compare, expected)
 
     def _new_word(self, address: int, itemsize: int) -> Word:
         shadow = self._shadow(self.find(address))
@@ -384,6 +425,12 @@ class AccessChecker:
             return
         self._seen.add(key)
         race = Race.of(access, earlier, allocation, lo, hi)
+        if race.silenced():
+            return
+        if not self.reports:
+            if race.code != "TD101" and self.lints is not None:
+                self.lints.report_at(race.code, race.describe(), access.actor, access.location)
+            return
         self.races.append(race)
         if self.recorder is not None:
             self.recorder.raced(race, access, earlier)

@@ -111,13 +111,14 @@ class Actor:
         if reaches(release.scope, release.actor.rank, release.actor, scope, self.rank, self):
             self.seen = learn(self.seen, release.clock, release.entries)
         else:
-            self.ignore(release, f"the scopes {SCOPE_NAMES[release.scope]} and {SCOPE_NAMES[scope]} do not reach from one GPU to the other")
+            why = f"the scopes {SCOPE_NAMES[release.scope]} and {SCOPE_NAMES[scope]} do not reach from one GPU to the other"
+            self.ignore(release, why, narrow=True)
 
-    def ignore(self, release: Any, why: str) -> None:
+    def ignore(self, release: Any, why: str, narrow: bool = False) -> None:
         """Remember for reports that a word was seen which ordered nothing."""
         if len(self.ignored) >= 32:
             del self.ignored[:16]
-        self.ignored.append(Ignored(release.actor, release.location, self.at, why))
+        self.ignored.append(Ignored(release.actor, release.location, self.at, why, narrow))
 
     def covers(self, access: Any) -> bool:
         """Whether an access of another actor comes before what this one does now."""
@@ -157,15 +158,16 @@ class Actor:
 
 
 class Ignored:
-    """A word was seen, but nothing was learnt from it: who wrote it where, where it was read, and why."""
+    """A word was seen, but nothing was learnt from it: who wrote it where, where it was read, and why. narrow: because of a scope."""
 
-    __slots__ = ("writer", "written_at", "read_at", "why")
+    __slots__ = ("writer", "written_at", "read_at", "why", "narrow")
 
-    def __init__(self, writer: Any, written_at: int, read_at: int, why: str) -> None:
+    def __init__(self, writer: Any, written_at: int, read_at: int, why: str, narrow: bool = False) -> None:
         self.writer = writer
         self.written_at = written_at
         self.read_at = read_at
         self.why = why
+        self.narrow = narrow
 
 
 class Launch:
@@ -388,7 +390,7 @@ class ProgramActor:
         """Learn from a word, if the scopes reach each other. thread: BLOCK if all threads learn it."""
         other, entries = release.actor, release.entries
         if (scope != SYS or release.scope != SYS) and not reaches(release.scope, other.rank, other, scope, self.rank, self):
-            self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank))
+            self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank), narrow=True)
             return
         if thread < 0:
             if not entries or self.seen.fine_at(entries[-1][0]) < entries[-1][1]:
@@ -405,11 +407,11 @@ class ProgramActor:
             del self.observed[:32]
         self.observed.append((release, scope, thread))
 
-    def ignore(self, release: Any, why: str) -> None:
+    def ignore(self, release: Any, why: str, narrow: bool = False) -> None:
         """As Actor's."""
         if len(self.ignored) >= 32:
             del self.ignored[:16]
-        self.ignored.append(Ignored(release.actor, release.location, self.at, why))
+        self.ignored.append(Ignored(release.actor, release.location, self.at, why, narrow))
 
     def covers(self, access: Any, thread: int = BLOCK) -> bool:
         """Whether an access of another actor comes before what this one does now."""

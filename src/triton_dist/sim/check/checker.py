@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import DeadlockError, SimulationError
 from .actors import BLOCK, EACH, Actor, Launch, ProgramActor, Slots, thread_of
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
-from .options import RaceCheck
+from .options import Checks, RaceCheck
 from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
 from .puts import PutChecker
 from .shadow import Box, box_of
@@ -51,6 +52,15 @@ class RaceChecker(PutChecker):
         self._launches: dict[KernelLaunch, Launch] = {}
         self._programs: set[ProgramActor] = set()
 
+    @classmethod
+    def of(cls, memory: Memory, checks: Checks) -> RaceChecker:
+        """What looks for all that a user asked for."""
+        checker = cls(memory, checks.race or RaceCheck(collect=True))
+        checker.reports = checks.race is not None
+        if checks.lint is not None:
+            checker.look_for_misuse(checks.lint)
+        return checker
+
     def close(self) -> None:
         """Drop everything; called when the simulation has ended."""
         forget_joins()
@@ -58,6 +68,26 @@ class RaceChecker(PutChecker):
         self._launches.clear()
         self._programs.clear()
         self.forget_puts()
+
+    def finish(self) -> None:
+        """Raise DataRaceError or MisuseError for what was found; called when everything has run, or nothing can run."""
+        super().finish()
+        if self.lints is not None and not self._memory.watchers:
+            self._look_at_the_end()
+            self.lints.finish()
+
+    def explain(self, error: SimulationError) -> None:
+        """Add to an error that ends the run what the lints have found."""
+        if self.lints is not None:
+            with self.lints.held():
+                if isinstance(error, DeadlockError):
+                    self._look_at_the_end()
+            self.lints.add_to(error)
+
+    def _look_at_the_end(self) -> None:
+        if self.signal_lints is not None and self.launch_lints is not None:
+            self.signal_lints.finish(self._words, self._memory)
+            self.launch_lints.finish(self._memory)
 
     def living(self) -> list[Any]:
         return [*self._actors.values(), *self._programs, *self.puts_under_way()]
@@ -101,6 +131,8 @@ class RaceChecker(PutChecker):
     def program_ended(self, actor: ProgramActor) -> None:
         """A program has returned."""
         actor.end()
+        if self.tokens is not None:
+            self.tokens.ended(actor)
         self._programs.discard(actor)
         self.forget_unused()
 
@@ -280,6 +312,8 @@ class RaceChecker(PutChecker):
             release = actor.release(SYS, program.at)
             word.releases = {(actor, SYS): release}
             word.log(release)
+            if self.signal_lints is not None:
+                self.signal_lints.wrote(word, actor, program.at, adds=False)
             return
         self.word(program.race, address, itemsize, _NOTIFY[scope], program.at, reads=adds, writes=True)
 
@@ -297,6 +331,8 @@ class RaceChecker(PutChecker):
         word, actor = self._words.get(address), program.race
         if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
             # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
+            if self.signal_lints is not None:
+                self._waited(word, actor, BLOCK, program.at, order, compare, expected)
             for release in word.releases_seen(actor, compare, expected):
                 actor.acquire(release, SYS)
             actor.dirty = True

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...lints import silenced
 from .actors import Ignored, ProgramActor, too_narrow
 from .copies import PendingActor
 from .history import READ, Access
 
 if TYPE_CHECKING:
     from ..memory import Allocation
+
+_Missing = tuple[str, str, tuple[str, ...]]
+_NOTHING: _Missing = ("", "TD101", ())
 
 _VERBS = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
 
@@ -44,7 +48,8 @@ class Race:
     """Two accesses that nothing orders. tensor: its name. owner: rank whose memory it is, None for memory outside of the symmetric heaps.
 
     first, last: indices of the first and the last element that both touch. earlier: the access that happened first in this run, which
-    another run may order the other way round. missing: the order that is missing, in words.
+    another run may order the other way round. missing: the order that is missing, in words. code: of its page in docs/lints: TD102 and
+    TD103 where a scope or a block barrier is what is missing, else TD101.
     """
 
     tensor: str
@@ -54,14 +59,24 @@ class Race:
     earlier: Side
     later: Side
     missing: str
+    code: str = "TD101"
+    near: tuple[str, ...] = ()
+    """Source lines of a word that should have ordered the two and does not."""
 
     @classmethod
     def of(cls, later: Access, earlier: Access, allocation: Allocation, lo: int, hi: int) -> Race:
         """From two accesses of the bytes ``lo`` to ``hi``."""
         first, last = allocation.index(lo), allocation.index(hi - 1)
-        return cls(
-            allocation.name, allocation.rank, first, last, _side(earlier), _side(later), _missing(later, earlier, allocation, first, last)
-        )
+        missing, code, near = _missing(later, earlier, allocation, first, last)
+        return cls(allocation.name, allocation.rank, first, last, _side(earlier), _side(later), missing, code, near)
+
+    def silenced(self) -> bool:
+        """Whether one of its source lines says that the race is meant to be there."""
+        for text in (self.earlier.line, self.later.line, *self.near):
+            file, _, line = text.rpartition(":")
+            if line.isdecimal() and silenced(file, int(line), self.code):
+                return True
+        return False
 
     def describe(self) -> str:
         """The whole report of one race."""
@@ -71,7 +86,7 @@ class Race:
             f"data race on {self.tensor}{place}{owner}:\n"
             f"  {self.later.describe()}\n"
             f"  {self.earlier.describe()}, earlier in this run\n"
-            f"  {self.missing}"
+            f"  {self.missing} [{self.code}]"
         )
 
 
@@ -98,19 +113,21 @@ def _short(actor: Any, location: Any = "") -> str:
     return f"the {location}" if actor.rank < 0 and location else actor.label.replace(", ", "'s ", 1)
 
 
-def _missing(later: Access, earlier: Access, allocation: Allocation, first: int, last: int) -> str:
-    """Which order is missing and how to make it."""
+def _missing(later: Access, earlier: Access, allocation: Allocation, first: int, last: int) -> _Missing:
+    """Which order is missing and how to make it, the code of that, and the lines of a word that came near to it."""
     what = f"{allocation.name}[{first}]" if first == last else f"{allocation.name}[{first}..{last}]"
     one, other = later.actor, earlier.actor
     this, that = _short(one, later.location), _short(other, earlier.location)
     if one is other:
         return (
             f"nothing orders these threads of one block: {what} is used by another thread than the one before it; "
-            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two, or __syncwarp() if both are of one warp"
+            "put a block barrier (dl.__syncthreads(), tl.debug_barrier()) between the two, or __syncwarp() if both are of one warp",
+            "TD103",
+            (),
         )
     if later.order is not None and earlier.order is not None:
         why = too_narrow(earlier.order.scope, other.rank, later.order.scope, one.rank)
-        return f"both are atomic, but not for each other: {why}"
+        return f"both are atomic, but not for each other: {why}", "TD102", ()
     if later.kind is READ:
         text = f"nothing says that the data is there: {this} may read {what} before {that} has written it"
         cure = _cure(other, one)
@@ -125,8 +142,8 @@ def _missing(later: Access, earlier: Access, allocation: Allocation, first: int,
         verb = "reads" if plain.kind is READ else "writes"
         names = (this, that) if plain is later else (that, this)
         text += f" ({names[0]} {verb} it by an ordinary access, {names[1]} atomically)"
-    near = "" if type(one) is PendingActor and one.issuer is other else _near_miss(later, earlier)
-    return f"{text}; {near or cure}"
+    near, code, lines = _NOTHING if type(one) is PendingActor and one.issuer is other else _near_miss(later, earlier)
+    return f"{text}; {near or cure}", code, lines
 
 
 def _cure(first: Any, second: Any) -> str:
@@ -157,26 +174,31 @@ def _cure_of_copy(first: Any, second: Any) -> str:
     return f"let {second.label} come behind a block barrier, if it is of the same block, or behind a signal or barrier of the other one"
 
 
-def _near_miss(later: Access, earlier: Access) -> str:
-    """A word that was seen but ordered nothing, or a release that does not cover the access."""
+def _near_miss(later: Access, earlier: Access) -> _Missing:
+    """A word that was seen but ordered nothing, or a release that does not cover the access; as ``_missing``."""
     one, other = later.actor, earlier.actor
     for ignored in reversed(one.ignored):
         if ignored.writer is other or (type(ignored.writer) is type(other) and ignored.writer.rank == other.rank):
-            return _describe_ignored(one, ignored)
+            lines = ignored.writer.line(ignored.written_at), one.line(ignored.read_at)
+            return _describe_ignored(one, ignored), "TD102" if ignored.narrow else "TD101", lines
     if type(other) is ProgramActor and other.slot >= 0:
         known = one.seen.fine_at(other.slot)
         learnt = any(one.seen.fine_at(slot) >= earlier.thread_time for slot in other.thread_slots.values())
         if learnt and known < earlier.time:
             return (
                 f"{_short(one)} knows of a release by one thread of {_short(other)}, which does not cover what the block's other threads "
-                "did since their last block barrier: put tl.debug_barrier() before the release, or use dl.notify"
+                "did since their last block barrier: put tl.debug_barrier() before the release, or use dl.notify",
+                "TD103",
+                (),
             )
         if known and known < earlier.time:
             return (
                 f"the last word of {_short(other)} that {_short(one)} has acquired was released before this access: wait for one that is "
-                "released behind it"
+                "released behind it",
+                "TD101",
+                (),
             )
-    return ""
+    return _NOTHING
 
 
 def _describe_ignored(reader: Any, ignored: Ignored) -> str:

@@ -13,6 +13,7 @@ from .order import GPU, SYS, Order, reaches
 if TYPE_CHECKING:
     from .clocks import Clock
     from .shadow import Shadow
+    from .signals import SignalState
 
 
 Touch = tuple[int, int, int, Any, Order, int]
@@ -23,7 +24,7 @@ _LOGGED = 16
 """Writes of a word that are logged at most."""
 
 
-def _is_known(actor: Any, release: Release) -> bool:
+def is_known(actor: Any, release: Release) -> bool:
     """Whether ``actor`` knows of a logged write."""
     return release.actor is actor or _knows(actor.seen, release)
 
@@ -56,13 +57,13 @@ class Word:
     writes, values: the latest writes and what was there before each, see ``releases_seen``; ``dropped`` came before them, and left the
     releases ``base``. writer: of all that are logged, None for several. seen_by: for each actor how many writes it has waited for.
     quiet: whether it is a signal of several ranks and no ordinary access has touched it: what most words are.
-    shadow, cell, granule: where its shadow cell is, and the size of cells for which that is right.
+    shadow, cell, granule: where its shadow cell is, and the size of cells for which that is right. lint: what the lints know of it.
     """
 
     __slots__ = (
         "address", "itemsize", "shadow", "releases", "unreleased", "writers", "readers", "rank", "narrowest", "cell", "granule", "limit",
         "quiet",
-        "writes", "values", "base", "index", "dropped", "seen_by", "writer",
+        "writes", "values", "base", "index", "dropped", "seen_by", "writer", "lint",
     )  # fmt: skip
 
     def __init__(self, address: int, itemsize: int, shadow: Shadow) -> None:
@@ -84,6 +85,7 @@ class Word:
         self.dropped = 0
         self.seen_by: dict[Any, int] = {}
         self.writer: Any = None
+        self.lint: SignalState | None = None
         self.index = (address - VIEW_BASE) // itemsize
 
     def log(self, release: Release) -> None:
@@ -114,9 +116,9 @@ class Word:
             state = 0
         if self.writer is None:
             # Of several writers' writes a late one may be known and an earlier one not.
-            state = next((number for number in range(last, state, -1) if _is_known(actor, writes[number - 1])), state)
+            state = next((number for number in range(last, state, -1) if is_known(actor, writes[number - 1])), state)
         holds, half = COMPARISONS[compare], 1 << (8 * self.itemsize - 1)
-        while state < last and not (holds(values[state], expected, half) and not _is_known(actor, writes[state])):
+        while state < last and not (holds(values[state], expected, half) and not is_known(actor, writes[state])):
             state += 1
         if len(self.seen_by) > 256:
             self.seen_by.clear()
@@ -193,6 +195,7 @@ class Word:
         self.writes.clear()
         self.values.clear()
         self.seen_by.clear()
+        self.lint = None
         self.unreleased = (actor, location, None)
         self.writers.clear()
         self.readers.clear()

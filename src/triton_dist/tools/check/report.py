@@ -57,7 +57,7 @@ def items_of_error(error: SimulationError, run: Run) -> list[Item]:
     name = LINTS[code].name if code in LINTS else code
     for race in getattr(error, "races", ()):
         file, line = _place(f" at {race.later.line}" if race.later.line else f" at {race.earlier.line}")
-        items.append(Item(code, name, race.describe(), file, line, rank=race.later.rank, run=run))
+        items.append(Item(race.code, LINTS[race.code].name, race.describe(), file, line, rank=race.later.rank, run=run))
     if not items:
         text = str(error)
         file, line = _place(text)

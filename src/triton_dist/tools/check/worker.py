@@ -15,7 +15,7 @@ from typing import Any
 
 from ... import errors
 from ...errors import InvalidArgumentError, SimulationError
-from ...sim.check.options import find_check
+from ...sim.check.options import LintCheck, RaceCheck, find_check
 from ..run import simulated
 from ..run.options import Options as RunOptions
 from ..run.script import Script
@@ -84,33 +84,20 @@ def _run(script: Script, run: Run, options: Options) -> dict[str, Any]:
                 simulated.print_error(error, script.path)
                 text = "".join(traceback.format_exception_only(error)).strip()
                 outcome = {"outcome": FAILED, "items": [], "text": f"the script raised {text}"}
-    kind = getattr(errors, "MisuseWarning", None)
     for warning in caught:
-        if kind is not None and issubclass(warning.category, kind):
+        if issubclass(warning.category, errors.MisuseWarning):
             outcome["items"].append(_encode(item_of_warning(str(warning.message), run)))
         else:
             print(warnings.formatwarning(warning.message, warning.category, warning.filename, warning.lineno), file=sys.stderr, end="")
     return outcome
 
 
-def collecting(check: str) -> Any:
-    """What to pass to ``simulate`` so that all that is found in a run is told. "all" means all that this version looks for."""
-    if check == "none":
+def collecting(check: str) -> list[RaceCheck | LintCheck] | None:
+    """What to pass to ``simulate`` for "race", "lint", "all" or "none" so that all that is found in a run is told."""
+    found = None if check == "none" else find_check(check)
+    if found is None:
         return None
-    try:
-        found = find_check(check)
-    except InvalidArgumentError:
-        if check != "all":
-            raise
-        found = find_check("race")
-    if found is None or "collect" in _fields(found):
-        return found and dataclasses.replace(found, collect=True)
-    parts = [getattr(found, name) for name in _fields(found)]
-    return [dataclasses.replace(part, collect=True) for part in parts if part is not None]
-
-
-def _fields(value: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(value)]
+    return [dataclasses.replace(part, collect=True) for part in (found.race, found.lint) if part is not None]
 
 
 def _encode(item: Item) -> dict[str, Any]:

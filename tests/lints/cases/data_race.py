@@ -1,0 +1,24 @@
+"""Data of a peer is read behind the wait for its signal."""
+
+import torch
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+
+CODE, LINE, CHECK = "TD101", "tl.load(inbox", "all"
+
+
+@triton_dist.jit
+def exchange_kernel(inbox, ready, out, COUNT: tl.constexpr):
+    after = (dl.rank() + 1) % dl.num_ranks()
+    offset = tl.arange(0, COUNT)
+    tl.store(dl.symm_at(inbox, after) + offset, offset)
+    dl.notify(ready, after, signal=1, sig_op="set", comm_scope="intra_node")
+    dl.wait(ready, 1, "sys", "acquire", waitValue=1)  # wrong: pass
+    tl.store(out + offset, tl.load(inbox + offset))
+
+
+def run():
+    inbox, ready = triton_dist.symm_zeros((64,), torch.int32), triton_dist.symm_zeros((1,), torch.int32)
+    exchange_kernel[(1,)](inbox, ready, torch.zeros(64, dtype=torch.int32), COUNT=64)
