@@ -104,9 +104,9 @@ def outcomes(monkeypatch, tmp_path, right: str, wrong: str) -> set[str]:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("dl.wait(arrived + program * size, size, ", "dl.wait(arrived + program * size + index, 1, "),  # waits for itself only
-        ("(now % 2).to(tl.int64)", "(now % 1).to(tl.int64)"),  # one buffer: a peer may still read the call before
-        ("        tl.store(epoch, now)\n", "        tl.store(epoch, now - 1)\n"),  # every call has the same epoch
+        ("meet(arrived, peer_arrived, index, size, now, SIZE)", "tl.load(finished)"),  # nobody waits
+        ("now % 2 * capacity", "now % 1 * capacity"),  # one buffer: a peer may still read the call before
+        ("end_call(epoch, finished, now)", "end_call(epoch, finished, now - 1)"),  # every call has the same epoch
     ],
 )
 def test_racy_twins_give_wrong_results_under_some_schedule(monkeypatch, tmp_path, right, wrong):
@@ -114,5 +114,5 @@ def test_racy_twins_give_wrong_results_under_some_schedule(monkeypatch, tmp_path
 
 
 def test_a_hanging_twin_is_named(monkeypatch, tmp_path):
-    right = 'tl.atomic_xchg(words, now, mask=peer < size, sem="release", scope="sys")'
-    assert outcomes(monkeypatch, tmp_path, right, "pass") == {"DeadlockError"}
+    right = "meet(arrived, peer_arrived, index, size, now, SIZE)"
+    assert outcomes(monkeypatch, tmp_path, right, right.replace("now", "now + index")) == {"DeadlockError"}

@@ -23,8 +23,8 @@ def team_barrier(arrived, epoch, world_ranks, index, size):
     """Wait until every rank of a team has come here as often as this one; called by one program of each rank.
 
     All that the program stored before is visible to the other ranks after their barrier.
-    arrived: symmetric int32 words, one for each rank of the team; word ``i`` is written by rank ``i`` of the team only.
-    epoch: one int32 word of this rank's own memory, 0 before the first barrier.
+    arrived: symmetric int64 words, one for each rank of the team; word ``i`` is written by rank ``i`` of the team only.
+    epoch: one int64 word of this rank's own memory, 0 before the first barrier; 32 bits would be counted up in some hours.
     world_ranks: int32 world ranks of the team. index: this rank's place in it. size: its number of ranks.
     """
     now = tl.load(epoch) + 1
@@ -52,8 +52,8 @@ def barrier(group: object = None) -> None:
     device = require_world("barrier").device
 
     def make() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, int]:
-        arrived = symm_zeros((team.size,), torch.int32, name="arrived", group=group)
-        epoch = torch.zeros(1, dtype=torch.int32, device=device)
+        arrived = symm_zeros((team.size,), torch.int64, name="arrived", group=group)
+        epoch = torch.zeros(1, dtype=torch.int64, device=device)
         arguments = (arrived, epoch, world_ranks_tensor(team, device), team.index, team.size)
         preload("barrier", specialization(*arguments), lambda: [Launch(barrier_kernel, arguments)])
         return arguments

@@ -1,0 +1,60 @@
+"""Collectives that count their calls go on being right after so many calls that 32 bits have come round."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist.ops import all_gather, all_reduce, barrier
+from triton_dist.ops.collectives.staging import Staging
+from triton_dist.runtime.world import require_world
+
+EPOCHS = (2**31 - 3, 2**32 - 3)
+
+
+def pretend(epoch: int) -> None:
+    """As if every collective had been called ``epoch`` times on this stream. An even step for those that count two a call."""
+    for space in require_world("a test").workspaces.values():
+        arrived, counter = (space.arrived, space.epoch) if isinstance(space, Staging) else space[:2]
+        arrived.fill_(epoch - epoch % 2)
+        counter.fill_(epoch - epoch % 2)
+    triton_dist.synchronize()
+
+
+def body(epoch: int) -> list[list[int]]:
+    rank, device, seen = triton_dist.rank(), triton_dist.device(), []
+    word = triton_dist.symm_zeros((1,), torch.int32)
+
+    def call(number: int) -> None:
+        x = torch.full((50,), 10 * number + rank, dtype=torch.int32, device=device)
+        seen.append([*all_gather(x)[::50].tolist(), *(all_reduce(x, method=method)[7].item() for method in ("one_shot", "two_shot"))])
+        word.fill_(number)
+        barrier()
+        seen[-1].append(triton_dist.symm_peer(word, 0).clone().item())
+        barrier()
+
+    call(0)
+    triton_dist.synchronize()
+    barrier()
+    triton_dist.synchronize()
+    pretend(epoch)
+    triton_dist.symm_zeros((1,), torch.int32)  # the hosts meet
+    for number in range(1, 7):
+        call(number)
+    return seen
+
+
+@pytest.mark.parametrize("epoch", EPOCHS)
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_counters_come_round(world, world_size, epoch):
+    expected = []
+    for number in range(7):
+        parts = [10 * number + rank for rank in range(world_size)]
+        expected.append([*parts, sum(parts), sum(parts), number])
+    assert world(body, world_size, args=(epoch,)) == [expected] * world_size
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_data_race_when_they_do(seed):
+    triton_dist.simulate(body, 3, args=(EPOCHS[0],), seed=seed, check="race")
