@@ -16,9 +16,9 @@ NUMBERS = {"index": "i32", "count": "i32", "padded": "i32", "part": "i32", "capa
 KERNELS = {"one_shot": one_shot_kernel, "two_shot": two_shot_kernel}
 
 
-def ptx_of(method: str, dtype: str, total: tl.dtype, arch: int, odd: bool = False) -> str:
+def ptx_of(method: str, dtype: str, total: tl.dtype, arch: int, odd: bool = False, op: str = "sum") -> str:
     types = dict.fromkeys(("x", "out", "staging"), f"*{dtype}") | POINTERS | NUMBERS
-    constants = {"SIZE": 4, "WORDS": 4, "BLOCK": 4096, "SUM": total, "OP": "sum"}
+    constants = {"SIZE": 4, "WORDS": 4, "BLOCK": 4096, "SUM": total, "OP": op}
     aligned = ["x", "out", "staging", "padded", "capacity"] + ["part"] * (method == "two_shot") + ["count"] * (not odd)
     source = source_of(KERNELS[method], types, constants, tuple(aligned))
     return compile_kernel(source, target=target_of(arch), options={"num_warps": 8}).asm["ptx"]
@@ -49,6 +49,12 @@ def test_the_loads_of_all_ranks_are_under_way_before_the_first_sum():
     ptx = ptx_of("one_shot", "bf16", tl.float32, 90)
     summed = ptx[ptx.index("acquire.sys") :]
     assert len(re.findall(r"ld\.global\.v4\.b32", summed[: summed.index("add.f32")])) >= 8
+
+
+@pytest.mark.parametrize("method", KERNELS)
+def test_averages_are_rounded_to_nearest(method):
+    assert "div.rn.f32" in ptx_of(method, "bf16", tl.float32, 90, op="avg")
+    assert "div.rn.f64" in ptx_of(method, "fp64", tl.float64, 90, op="avg")
 
 
 @pytest.mark.parametrize("method", KERNELS)

@@ -70,5 +70,6 @@ def reduce_staged(
         for rank in range(1, SIZE):
             total = _combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
     if OP == "avg":
-        total = total / SIZE
+        # A GPU's fp32 "/" is only nearly right.
+        total = total / SIZE if total.dtype == tl.float64 else tl.div_rn(total, SIZE * 1.0)
     return total
