@@ -4,8 +4,10 @@ import pytest
 import torch
 
 import triton_dist
-from triton_dist.errors import InvalidArgumentError
+from triton_dist.errors import InvalidArgumentError, UnsupportedOperationError
+from triton_dist.kernels.allreduce import AllReduceMethod, get_allreduce_methods, to_allreduce_method
 from triton_dist.kernels.common_ops import set_signal, wait_eq
+from triton_dist.kernels.nvidia.allreduce import all_reduce, create_allreduce_ctx
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_intra_node_atomic_cas_block, barrier_all_on_stream
 from triton_dist.kernels.nvidia.reduce_scatter import ring_reduce
 from triton_dist.sim.simulate import simulate
@@ -78,3 +80,32 @@ def test_shapes_that_do_not_fit(parts, out, splits, num_sms):
         ring_reduce(torch.zeros(parts), torch.zeros(out), 0, splits, num_sms)
     with pytest.raises(InvalidArgumentError, match="contiguous"):
         ring_reduce(torch.zeros(4, 6).t(), torch.zeros(3, 4), 0, 2)
+
+
+@pytest.mark.parametrize("method", [*(to_allreduce_method(name) for name in get_allreduce_methods()), None])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_all_reduce_by_every_method(method, world_size):
+    def fn():
+        ctx = create_allreduce_ctx(4096, triton_dist.rank(), triton_dist.world_size(), triton_dist.world_size())
+        x = torch.arange(100, dtype=torch.float32) * (triton_dist.rank() + 1)
+        given = torch.empty_like(x)
+        assert all_reduce(x, method, ctx, output=given, straggler_option=(1, 1000)) is given
+        ctx.finalize()
+        return given.tolist(), all_reduce(x, method, ctx).tolist()
+
+    expected = [number * sum(range(1, world_size + 1)) for number in range(100)]
+    assert simulate(fn, world_size) == [(expected, expected)] * world_size
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: all_reduce(torch.ones(3), AllReduceMethod.OneShot_LL, create_allreduce_ctx(64, 0, 2, 2)), UnsupportedOperationError, "OneShot_LL"),
+        (lambda: all_reduce(torch.ones(300), AllReduceMethod.OneShot, create_allreduce_ctx(64, 0, 2, 2)), InvalidArgumentError, "1200 bytes"),
+        (lambda: create_allreduce_ctx(64, 0, 4, 2), InvalidArgumentError, "one host"),
+        (lambda: to_allreduce_method("ring"), ValueError, "double_tree"),
+    ],
+)  # fmt: skip
+def test_bad_all_reduces_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        simulate(make, 2)

@@ -26,6 +26,8 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/gemm/library.py",
     "src/triton_dist/ops/gemm/plan.py",
     "src/triton_dist/ops/gemm/tiles.py",
+    "src/triton_dist/kernels/allreduce.py",
+    "src/triton_dist/kernels/nvidia/allreduce.py",
     "src/triton_dist/kernels/nvidia/reduce_scatter.py",
     "examples/02_ag_gemm.py",
     "examples/demo.py",

@@ -60,7 +60,25 @@ PROGRAMS = (
         fault="SimulationError",
         note="a block barrier (line 525) that only the first warp reaches; with it out of the condition all checks pass",
     ),
-    Program(f"{_TESTS}/nvidia/test_fast_allgather.py", (2,), note="needs a layer that is not there yet"),
-    Program(f"{_TESTS}/nvidia/test_allreduce.py", (2,), arguments=("--method", "one_shot"), note="needs an operator that is not there yet"),
+    Program(f"{_TESTS}/nvidia/test_fast_allgather.py", arguments=("--iters", "5", "--warmup_iters", "1", "--maxbytes", "65536")),
+    *(
+        Program(
+            f"{_TESTS}/nvidia/test_allreduce.py",
+            arguments=(
+                "--method",
+                method,
+                "--stress",
+                "--iters",
+                "1",
+                "--verify_shapes",
+                "4",
+                "--verify_hang",
+                "6",
+                "--max_nbytes",
+                "65536",
+            ),
+        )
+        for method in ("one_shot", "two_shot")
+    ),
     Program(f"{_TESTS}/nvidia/test_all_to_all.py", (2,), note="needs an operator that is not there yet"),
 )

@@ -1,0 +1,1 @@
+"""Layers by the paths under which scripts for Triton-distributed import them."""
