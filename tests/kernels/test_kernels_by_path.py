@@ -97,11 +97,15 @@ def test_all_reduce_by_every_method(method, world_size):
     assert simulate(fn, world_size) == [(expected, expected)] * world_size
 
 
+def small(count, method):
+    return all_reduce(torch.ones(count), method, create_allreduce_ctx(64, 0, 2, 2))
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: all_reduce(torch.ones(3), AllReduceMethod.OneShot_LL, create_allreduce_ctx(64, 0, 2, 2)), UnsupportedOperationError, "OneShot_LL"),
-        (lambda: all_reduce(torch.ones(300), AllReduceMethod.OneShot, create_allreduce_ctx(64, 0, 2, 2)), InvalidArgumentError, "1200 bytes"),
+        (lambda: small(3, AllReduceMethod.OneShot_LL), UnsupportedOperationError, "OneShot_LL"),
+        (lambda: small(300, AllReduceMethod.OneShot), InvalidArgumentError, "1200 bytes"),
         (lambda: create_allreduce_ctx(64, 0, 4, 2), InvalidArgumentError, "one host"),
         (lambda: to_allreduce_method("ring"), ValueError, "double_tree"),
     ],
