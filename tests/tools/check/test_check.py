@@ -33,10 +33,10 @@ def test_a_right_program():
     done, report = run("--json", "--ranks", "2,3", "--seeds", 2, SCRIPT)
     assert report["exit_code"] == 0 and report["findings"] == report["failures"] == []
     assert {(one["ranks"], one["seed"], one["schedule"]) for one in report["runs"]} == {
-        (ranks, seed, schedule) for ranks in (2, 3) for seed in (0, 1) for schedule in ("random", "straggler")
+        (ranks, seed, schedule) for ranks in (2, 3) for seed in (0, 1) for schedule in ("random", "pct", "late", "straggler")
     }
     assert report["kernels"] == ["pass_on_kernel"] and set(report["versions"]) == {"triton_dist", "python", "triton", "torch"}
-    assert "0 findings, 8 runs, 1 kernels compiled" in done.stderr and "hello" not in done.stdout + done.stderr
+    assert "0 findings, 16 runs, 1 kernels compiled" in done.stderr and "hello" not in done.stdout + done.stderr
 
 
 def test_a_race_is_a_finding_with_its_line_and_how_it_comes_again():
@@ -87,7 +87,7 @@ def test_a_lost_process_does_not_end_the_check():
 
 def test_the_budget_ends_the_runs():
     _, report = run("--json", "--seeds", 200, "--budget", 1, "--no-compile", SCRIPT)
-    assert 1 <= len(report["runs"]) < report["runs_planned"] == 400
+    assert 1 <= len(report["runs"]) < report["runs_planned"] == 800
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ class Options:
 
     ranks: tuple[int, ...] = (2,)
     nodes: int = 1
-    seeds: int = 8
+    seeds: int = 4
     first_seed: int = 0
-    schedules: tuple[str, ...] = ("random", "straggler")
+    schedules: tuple[str, ...] = ("random", "pct", "late", "straggler")
     budget: float | None = None
     time_limit: float = 120.0
     check: str = "all"
