@@ -6,7 +6,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-RACING = ("tl.store(dl.symm_at(data, 1)", "tl.load(data")
+RACING = ("tl.store(dl.symm_at(data, 1)", "tl.load(data", "tl.atomic_add(flag", "dl.notify(flag")
 
 
 @triton_dist.jit

@@ -8,6 +8,7 @@ kernels wait for ever, and ``triton-dist attach`` shows for what.
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 import time
@@ -31,6 +32,9 @@ _ENDING_TIME = 2.0
 
 _LONGEST_JOIN = 300.0
 """Seconds that a call in which all ranks take part waits for the others, if nothing says earlier that one won't come."""
+
+_LONGEST_EXIT = 5.0
+"""Seconds that the end of the process waits for a thread that was left behind: it comes back when the other ranks have ended."""
 
 _WAITS_NAMED = 8
 
@@ -121,6 +125,19 @@ class Watchdog:
             except RuntimeError as error:
                 raise self._broken(what, error) from error
         call = _CallInThread(act)
+        try:
+            self._wait_for(call, what)
+        except BaseException:
+            call.leave_behind()
+            raise
+        try:
+            return call.result()
+        except RuntimeError as error:
+            raise self._broken(what, error) from error
+
+    # ------------------------------------------------------------------ inside
+
+    def _wait_for(self, call: _CallInThread, what: str) -> None:
         deadline = time.monotonic() + max(_LONGEST_JOIN, self._bound or 0)
         given_up_since: float | None = None
         while not call.wait(_PERIOD):
@@ -132,12 +149,6 @@ class Watchdog:
                 self._give_up(f"{what}: waited for ranks {waiting_in_vain}, whose waits in kernels timed out and which do not come")
             if now > deadline:
                 self._give_up(f"{what}: not every rank has called it within {_LONGEST_JOIN:.0f} s")
-        try:
-            return call.result()
-        except RuntimeError as error:
-            raise self._broken(what, error) from error
-
-    # ------------------------------------------------------------------ inside
 
     def _broken(self, what: str, error: RuntimeError) -> TritonDistError:
         """gloo says that a connection broke or that time is up; who is at its end is what the user needs to know."""
@@ -207,7 +218,8 @@ class _CallInThread:
         self._ended = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="triton_dist collective call", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="triton_dist collective call", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         try:
@@ -219,6 +231,10 @@ class _CallInThread:
     def wait(self, seconds: float) -> bool:
         """Whether it has ended within that time."""
         return self._ended.wait(seconds)
+
+    def leave_behind(self) -> None:
+        """Nobody waits for it any more. Coming back from C++ while Python ends it would abort the process, whose end so waits a bit."""
+        atexit.register(self._thread.join, _LONGEST_EXIT)
 
     def result(self) -> Any:
         if self._error is not None:

@@ -47,6 +47,8 @@ def _access_side(recorder: Recorder, access: Access, told: RaceSide, role: str) 
         near = _word_event(recorder, found, (program.kernel, access.location)) or found
         moment = Moment(near.first, near.begin, None)
     time, step = max(moment.time or 0.0, found.begin), max(moment.step, found.first)
+    if found.last is not None:
+        step = min(step, found.last)  # puts that a program's end completes land behind its last step
     return Side(role, what, found.row, time, step, _place_of(told.line), found)
 
 
