@@ -11,7 +11,7 @@ import heapq
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -421,6 +421,16 @@ class Machine:
         for actor in spinning:
             self._ready(actor)
         return True
+
+    def _parks(self, actor: Program | Task, request: Any, version: int) -> None:
+        """An actor goes on when ``request`` holds, or, if it spins, when memory changes. version: of the memory before its last step."""
+        actor.waiting = request
+        if request is SPIN:
+            if version != self.memory.version:
+                self._spin_version = -1
+            self._spinning.append(actor)
+        else:
+            self.memory.watchers.setdefault(request.address >> 3, []).append(actor)
 
     def _part_threads(self) -> bool:
         """Nothing can move in lock step: let threads run apart in the first program in which they can. Whether there is one."""

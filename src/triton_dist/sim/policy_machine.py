@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .machine import Machine
-from .requests import SPIN
 from .schedules.policy import Policy
 
 
@@ -64,12 +63,6 @@ class PolicyMachine(Machine):
                 raise self._located(error, actor) from None
             if request is None:
                 policy.stays(actor)
-            elif request is SPIN:
-                actor.waiting = SPIN
-                if version != memory.version:
-                    self._spin_version = -1
-                self._spinning.append(actor)
             else:
-                actor.waiting = request
-                memory.watchers.setdefault(request.address >> 3, []).append(actor)
+                self._parks(actor, request, version)
         return self.batch

@@ -15,7 +15,6 @@ from .cost_model import OperatorTime
 from .machine import _BATCH, Machine
 from .memory import Allocation
 from .program import Program
-from .requests import SPIN
 from .work import Copy
 
 _SLOT_NS = 1000.0
@@ -251,7 +250,7 @@ class TimingMachine(Machine):
         return max(begin + time.alone, self.shared[rank].compute.serve(begin, time.busy))
 
     def _batch(self) -> int:
-        memory, order, watchers = self.memory, self._order, self.memory.watchers
+        memory, order = self.memory, self._order
         finished = self.finished
         for turn in range(_BATCH):
             if not order and not self._wake_spinning() and not self._part_threads():
@@ -269,12 +268,6 @@ class TimingMachine(Machine):
                 raise self._located(error, actor) from None
             if request is None:
                 heapq.heappush(order, (actor.clock, next(self._number), actor))
-            elif request is SPIN:
-                actor.waiting = SPIN
-                if version != memory.version:
-                    self._spin_version = -1
-                self._spinning.append(actor)
             else:
-                actor.waiting = request
-                watchers.setdefault(request.address >> 3, []).append(actor)
+                self._parks(actor, request, version)
         return _BATCH
