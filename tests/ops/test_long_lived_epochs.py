@@ -15,7 +15,9 @@ EPOCHS = (2**31 - 3, 2**32 - 3)
 
 def pretend(epoch: int) -> None:
     """As if every collective had been called ``epoch`` times on this stream. An even step for those that count two a call."""
-    for space in require_world("a test").workspaces.values():
+    for (what, *_), space in require_world("a test").workspaces.items():
+        if what != "barrier" and not isinstance(space, Staging):
+            continue  # that of an operator which counts nothing: a world may be older than this test
         arrived, counter = (space.arrived, space.epoch) if isinstance(space, Staging) else space[:2]
         arrived.fill_(epoch - epoch % 2)
         counter.fill_(epoch - epoch % 2)
