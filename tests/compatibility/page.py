@@ -83,13 +83,15 @@ def _row(section: Section, name: str) -> str:
 def programs_table() -> str:
     """One row a program."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    lines = ["| program | ranks | on the simulator | seconds | remark |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| program | ranks | on the simulator | seconds | on GPUs | remark |", "| --- | --- | --- | --- | --- | --- |"]
     for program in PROGRAMS:
         for ranks in program.ranks:
             result = results.get(key(program, ranks), {"outcome": "not run", "seconds": ""})
             name = " ".join((program.path, *program.arguments))
             on = f"{ranks} on {program.nodes} nodes" if program.nodes > 1 else ranks
-            lines.append(f"| {name} | {on} | {result['outcome']} | {result['seconds']} | {program.note} |")
+            there = results.get(key(program, ranks, gpus=True))
+            gpus = f"{there['outcome']} ({there['card'].removeprefix('NVIDIA ')})" if there else "-" if program.nodes > 1 else "not run"
+            lines.append(f"| {name} | {on} | {result['outcome']} | {result['seconds']} | {gpus} | {program.note} |")
     return "\n".join(lines) + f"\n\nSource: {SOURCE}\n"
 
 

@@ -1,8 +1,9 @@
-"""Run the outside programs on simulated ranks and record what came of it.
+"""Run the outside programs, on simulated ranks or on GPUs, and record what came of it.
 
-    python -m tests.outside.run CHECKOUT [--bound SECONDS] [--only PART] [--update]
+    python -m tests.outside.run CHECKOUT [--gpus] [--bound SECONDS] [--only PART] [--jobs N] [--write FILE] [--update]
 
-CHECKOUT is a clone of the programs' repository. Each run ends after the bound. ``--update`` writes results.json, from which
+CHECKOUT is a clone of the programs' repository. Each run ends after the bound. With ``--gpus`` they run under torchrun, a process and a GPU
+for each rank: those that this machine has GPUs for. ``--write`` adds the results to a file, ``--update`` to results.json, from which
 ``python -m tests.compatibility.page`` makes the table in docs/compatibility.md.
 """
 
@@ -16,8 +17,11 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from .programs import PROGRAMS, Program
 
@@ -28,32 +32,50 @@ _ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit)\b.*|AssertionEr
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
+    parser.add_argument("--gpus", action="store_true", help="on this machine's GPUs, by torchrun")
     parser.add_argument("--bound", type=float, default=600.0, help="seconds for each run")
     parser.add_argument("--only", default="", help="run those whose path has this in it")
-    parser.add_argument("--update", action="store_true", help="write results.json; runs that were left out keep their entry")
+    parser.add_argument("--jobs", type=int, default=1, help="so many side by side")
+    parser.add_argument("--write", type=Path, help="a JSON file; runs that were left out keep their entry there")
+    parser.add_argument("--update", action="store_true", help=f"--write {RESULTS.name}")
     options = parser.parse_args()
-    found = {}
-    for program in PROGRAMS:
-        if options.only in program.path:
-            for ranks in program.ranks:
-                result = run(options.checkout, program, ranks, options.bound)
-                found[key(program, ranks)] = result
-                print(f"{key(program, ranks)}: {result['outcome']}, {result['seconds']} s", flush=True)
-                if options.update:
-                    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-                    RESULTS.write_text(json.dumps(dict(sorted({**before, **found}.items())), indent=1) + "\n")
+    target = RESULTS if options.update else options.write
+    chosen = [program for program in PROGRAMS if options.only in program.path]
+    runs = [(program, ranks) for program in chosen for ranks in program.ranks if not options.gpus or _fits(program, ranks)]
+    found: dict[str, Any] = {}
+
+    def one(program: Program, ranks: int) -> None:
+        name = key(program, ranks, options.gpus)
+        result = found[name] = run(options.checkout, program, ranks, options.bound, options.gpus)
+        print(f"{name}: {result['outcome']}, {result['seconds']} s", flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for done in [pool.submit(one, program, ranks) for program, ranks in runs]:
+            done.result()
+            if target:
+                before = json.loads(target.read_text()) if target.exists() else {}
+                target.write_text(json.dumps(dict(sorted({**before, **found}.items())), indent=1) + "\n")
     return 0 if all(result["good"] for result in found.values()) else 1
 
 
-def key(program: Program, ranks: int) -> str:
+def _fits(program: Program, ranks: int) -> bool:
+    """Whether this machine can run it on GPUs: virtual nodes are the simulator's."""
+    return program.nodes == 1 and ranks <= torch.cuda.device_count()
+
+
+def key(program: Program, ranks: int, gpus: bool = False) -> str:
     """What names a run in results.json."""
     nodes = (f"{program.nodes} nodes",) if program.nodes > 1 else ()
-    return " ".join((program.path, *program.arguments, f"on {ranks}", *nodes))
+    return " ".join((program.path, *program.arguments, f"on {ranks}", *nodes, *(("GPUs",) if gpus else ())))
 
 
-def run(checkout: Path, program: Program, ranks: int, bound: float) -> dict[str, Any]:
+def run(checkout: Path, program: Program, ranks: int, bound: float, gpus: bool = False) -> dict[str, Any]:
     """Run one program and say what came of it."""
-    command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", str(ranks), "--nodes", str(program.nodes)]
+    if gpus:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command = [*launcher, "-m", "triton_dist.tools.cli", "run"]
+    else:
+        command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", str(ranks), "--nodes", str(program.nodes)]
     begin = time.monotonic()
     process = subprocess.Popen(
         [*command, *program.options, str(checkout / program.path), *program.arguments],
@@ -66,20 +88,24 @@ def run(checkout: Path, program: Program, ranks: int, bound: float) -> dict[str,
     )
     try:
         output, _ = process.communicate(timeout=bound)
-        outcome, good = _judge(program, process.returncode, output)
+        outcome, good = _judge(program, process.returncode, output, gpus)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         outcome, good = f"not done after {bound:g} s", False
-    return {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin)}
+    where = {"card": torch.cuda.get_device_name(0)} if gpus else {}
+    return {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin), **where}
 
 
-def _judge(program: Program, code: int, output: str) -> tuple[str, bool]:
-    """(what the table says, whether it is as it should be)"""
-    errors = _ERROR.findall(output)
+def _judge(program: Program, code: int, output: str, gpus: bool) -> tuple[str, bool]:
+    """(what the table says, whether it is as it should be); a fault may well go unseen on GPUs."""
+    # Under torchrun the program's own error stands before the launcher's, and says "[rank0]: " first.
+    errors = [
+        error for error in _ERROR.findall(re.sub(r"^\[rank\d+\]: ", "", output, flags=re.MULTILINE)) if "ChildFailedError" not in error
+    ]
     last = errors[-1].replace("|", "\\|") if errors else f"exit code {code}"
     last = re.sub(r"/\S*/(?=[\w-]+\.py)", "", last)
-    if program.fault:
+    if program.fault and not gpus:
         return (f"fault reported: {last}", True) if program.fault in last else (f"fault not reported: {last}", False)
     return ("passes", True) if code == 0 else (last[:220], False)
 
