@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+from tests.kernels import test_tokens
 from tests.language.extra import test_libshmem_device
 from tests.ops import test_ag_gemm, test_all_gather, test_all_reduce, test_long_lived_epochs, test_stress
 from tests.runtime import test_recorded_streams, test_streams
@@ -12,7 +13,7 @@ from tests.tools import test_doctor_machine
 
 MODULES = (
     test_primitives, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_all_reduce,
-    test_long_lived_epochs, test_stress, test_doctor_machine,
+    test_long_lived_epochs, test_stress, test_doctor_machine, test_tokens,
 )  # fmt: skip
 
 for _module in MODULES:
@@ -21,4 +22,4 @@ for _module in MODULES:
             assert _name not in globals(), f"two shared tests have the name {_name}"
             globals()[_name] = _test
 del test_primitives, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_all_reduce
-del test_long_lived_epochs, test_stress, test_doctor_machine
+del test_long_lived_epochs, test_stress, test_doctor_machine, test_tokens

@@ -27,6 +27,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/gemm/plan.py",
     "src/triton_dist/ops/gemm/tiles.py",
     "src/triton_dist/kernels/allreduce.py",
+    "src/triton_dist/kernels/nvidia/all_to_all.py",
     "src/triton_dist/kernels/nvidia/allreduce.py",
     "src/triton_dist/kernels/nvidia/reduce_scatter.py",
     "examples/02_ag_gemm.py",

@@ -57,20 +57,21 @@ class Staging:
     finished: torch.Tensor
 
 
+def new_staging(what: str, team: Team, group: object, device: torch.device) -> Staging:
+    """Staging memory of its own, made by all ranks of the team together. what: the operator."""
+    arrived = symm_zeros((MAX_PROGRAMS, team.size), torch.int64, name="arrived", group=group)
+    return Staging(
+        buffer=GrowingBuffer.symmetric(what, "staging", group),
+        arrived=arrived,
+        peer_arrived=peer_addresses(arrived, team),
+        epoch=torch.zeros(1, dtype=torch.int64, device=device),
+        finished=torch.zeros(1, dtype=torch.int32, device=device),
+    )
+
+
 def staging_of(what: str, team: Team, group: object, device: torch.device) -> Staging:
     """The staging memory of collective ``what``; made, by all ranks of the team together, at the first call on a stream."""
-
-    def make() -> Staging:
-        arrived = symm_zeros((MAX_PROGRAMS, team.size), torch.int64, name="arrived", group=group)
-        return Staging(
-            buffer=GrowingBuffer.symmetric(what, "staging", group),
-            arrived=arrived,
-            peer_arrived=peer_addresses(arrived, team),
-            epoch=torch.zeros(1, dtype=torch.int64, device=device),
-            finished=torch.zeros(1, dtype=torch.int32, device=device),
-        )
-
-    return workspace(what, team.ranks, make)
+    return workspace(what, team.ranks, lambda: new_staging(what, team, group, device))
 
 
 def programs_for(nbytes: int) -> int:
