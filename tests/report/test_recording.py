@@ -13,9 +13,9 @@ import triton_dist
 from tests.report import programs
 from tests.report.recorded import record_of
 from triton_dist.errors import DataRaceError, DeadlockError, InvalidArgumentError, OutOfBoundsError
+from triton_dist.sim import foresight
 from triton_dist.sim.check import RaceCheck
 from triton_dist.sim.gpus import GPU
-from triton_dist.sim.recording import foresight
 from triton_dist.sim.recording.events import KINDS
 from triton_dist.sim.timeline import Timeline
 

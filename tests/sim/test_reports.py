@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 
 import pytest
@@ -187,3 +188,61 @@ def test_a_long_report_is_cut_and_says_so():
 @triton_dist.jit
 def wait_for_own_word_kernel(signals):
     dl.wait(signals + tl.program_id(0), 1, "gpu", "acquire")
+
+
+@triton_dist.jit
+def ring_kernel(ready):
+    dl.wait(ready, 1, "sys", "acquire", waitValue=1)
+    dl.notify(ready, (dl.rank() + 1) % dl.num_ranks(), signal=1, sig_op="set", comm_scope="intra_node")  # the setting line
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_a_circle_is_named(world_size):
+    def run():
+        ready = triton_dist.symm_zeros((1,), torch.int32)
+        ring_kernel[(1,)](ready)
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.DeadlockError) as caught:
+        triton_dist.simulate(run, world_size)
+    line, who = line_of("# the setting line"), "program (0, 0, 0) of ring_kernel"
+    circle = str(caught.value).partition("they wait in a circle:\n")[2].splitlines()
+    ranks = [rank % world_size for rank in range(world_size, 0, -1)]
+    assert circle == [
+        f"  rank {rank}, {who} waits for ready[0] of rank {rank}, which would be set by "
+        f"rank {(rank - 1) % world_size}, {who} at {__file__}:{line}"
+        for rank in ranks
+    ]
+
+
+def test_nothing_is_called_a_circle_that_is_none():
+    def run():
+        my_signals = triton_dist.symm_zeros((8,), torch.int32)
+        wrong_word_kernel[(1,)](my_signals)
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.DeadlockError) as caught:
+        triton_dist.simulate(run, 2)
+    assert "circle" not in str(caught.value)
+
+
+@triton_dist.jit
+def store_behind_kernel(words, out):
+    dl.wait(words, 1, "sys", "acquire", waitValue=1)
+    tl.store(out, 1)
+
+
+def test_looking_for_a_circle_leaves_memory_as_it_is():
+    """Tensors in garbage that is collected at any moment, and one that a program would write if it went on."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(30):
+            words, out = torch.zeros(9, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+            with pytest.raises(errors.DeadlockError):
+                store_behind_kernel[(1,)](words, out)
+            assert out.item() == 0 and not words.any()
+            cycle: list = [words, out]
+            cycle.append(cycle)
+    finally:
+        gc.set_threshold(*thresholds)

@@ -22,7 +22,7 @@ from .gpus import GPU, find_gpu
 from .memory import Memory
 from .pending import PendingCopies
 from .program import Program
-from .report import deadlock_report, livelock_report
+from .report import circle_lines, deadlock_report, livelock_report
 from .requests import SPIN
 from .schedules.names import LOOPS
 from .teams import TeamNumbers
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .recording.recorder import Recorder
     from .schedules.policy import Policy
     from .schedules.trace import Tracer
+    from .waits_for import WaitsFor
 
 _STRAGGLER_TURNS = 0.02
 """Share of its turns that a straggling rank takes."""
@@ -93,6 +94,8 @@ class Machine:
     """Chooses what runs next, where that is not done by the machine's own loop (see ``policy_machine``)."""
     tracer: Tracer | None = None
     """Writes down what runs, if asked to."""
+    waits_for: WaitsFor | None = None
+    """Who waits for whom; known once nothing moves any more."""
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
 
@@ -465,7 +468,11 @@ class Machine:
 
     def deadlock(self, host_waits: list[tuple[int, str]]) -> DeadlockError:
         """The error that explains why nothing moves. host_waits: for each waiting host function its rank and what it waits for."""
-        return DeadlockError(deadlock_report(self, list(self._spinning), host_waits))
+        error = DeadlockError(deadlock_report(self, list(self._spinning), host_waits))
+        if self.races is not None:
+            self.races.explain(error)
+        error.args = ("\n".join([str(error), *circle_lines(self)]),)  # at last: programs go on to find it
+        return error
 
     def close(self) -> None:
         """Drop what is left; suspended programs are closed."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from .memory import WORDS, Allocation, Memory, element_index
 from .requests import SYMBOLS, WaitRequest
-from .work import Task, WaitEvent
+from .waits_for import place_in_order, waits_for
+from .work import WaitEvent
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -19,6 +20,17 @@ _OTHER_WORDS = 4
 def deadlock_report(machine: Machine, spinning: list, host_waits: list[tuple[int, str]]) -> str:
     """One line for each thing that waits, equal ones together."""
     return join_sections([deadlock_sections(machine, spinning, host_waits)])
+
+
+def circle_lines(machine: Machine) -> list[str]:
+    """One line for each that waits in a circle, and for what it waits; none without a circle. The machine can't go on after it."""
+    found = waits_for(machine)
+    circle = found.circle()
+    lines = ["they wait in a circle:"] if circle else []
+    for actor, following in zip(circle[:_SHOWN], [*circle[1:], *circle[:1]], strict=False):
+        setter = found.would_set(found.actors.index(following), actor.waiting)
+        lines.append(f"  {actor.describe()} waits for {word_of(machine.memory, actor.waiting)}, which would be set by {setter}")
+    return [*lines, f"  ... and {len(circle) - _SHOWN} more"] if len(circle) > _SHOWN else lines
 
 
 def deadlock_sections(machine: Machine, spinning: list, host_waits: list[tuple[int, str]]) -> list[list[str]]:
@@ -49,7 +61,7 @@ def livelock_report(machine: Machine, running: list, spinning: list) -> str:
 
 def _waiting_lines(machine: Machine) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
-    for actor in sorted(machine.parked(), key=_order):
+    for actor in sorted(machine.parked(), key=place_in_order):
         request = actor.waiting
         name = actor.launch.kernel.name if hasattr(actor, "launch") else f"stream {actor.work.queue.number}"
         groups[(actor.rank, name, _line(actor), request.address, request.compare, repr(request.expected))].append(actor)
@@ -70,10 +82,6 @@ def _line(actor) -> str:
     return str(actor.launch.kernel.location(location)) if location >= 0 else actor.line()
 
 
-def _order(actor) -> tuple:
-    return (actor.rank, isinstance(actor, Task), getattr(actor, "pid", (0, 0, 0))[::-1], actor.waiting.address)
-
-
 def _programs(actors: list) -> str:
     pids = [actor.pid for actor in actors if hasattr(actor, "pid")]
     if not pids:
@@ -84,12 +92,17 @@ def _programs(actors: list) -> str:
     return f"{len(pids)} programs ({shown}{', ...' if len(pids) > 3 else ''}) of "
 
 
+def word_of(memory: Memory, request: WaitRequest) -> str:
+    """The word that is waited for, by the name of its tensor."""
+    allocation = memory.find(request.address)
+    return allocation.label(request.address) if allocation else f"the word at {request.address:#x}"
+
+
 def describe_wait(memory: Memory, request: WaitRequest) -> str:
     """What a wait is for, what it sees and who wrote that."""
     allocation = memory.find(request.address)
-    word = allocation.label(request.address) if allocation else f"the word at {request.address:#x}"
     seen = WORDS[request.itemsize][element_index(request.address, request.itemsize)] if allocation else "?"
-    text = f"waits for {word} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
+    text = f"waits for {word_of(memory, request)} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
     return text + _who_wrote(memory, allocation, request.address)
 
 

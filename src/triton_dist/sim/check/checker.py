@@ -51,6 +51,7 @@ class RaceChecker(PutChecker):
         self._actors: dict[Any, Actor] = {}
         self._launches: dict[KernelLaunch, Launch] = {}
         self._programs: set[ProgramActor] = set()
+        self._explained: SimulationError | None = None
 
     @classmethod
     def of(cls, memory: Memory, checks: Checks) -> RaceChecker:
@@ -77,8 +78,9 @@ class RaceChecker(PutChecker):
             self.lints.finish()
 
     def explain(self, error: SimulationError) -> None:
-        """Add to an error that ends the run what the lints have found."""
-        if self.lints is not None:
+        """Add to an error that ends the run what the lints have found; once."""
+        if self.lints is not None and self._explained is not error:
+            self._explained = error
             with self.lints.held():
                 if isinstance(error, DeadlockError):
                     self._look_at_the_end()

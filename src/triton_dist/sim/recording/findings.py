@@ -9,10 +9,10 @@ from ...errors import DataRaceError, DeadlockError
 from ..check.actors import ProgramActor
 from ..check.copies import PendingActor
 from ..report import describe_wait
+from ..waits_for import waits_for
 from . import events as kinds
 from .events import Event, Finding, Moment, Place, Row, Side
 from .sources import is_users
-from .waits_for import name_setters
 
 if TYPE_CHECKING:
     from ..check.history import Access
@@ -109,7 +109,7 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
     text = "".join(traceback.format_exception_only(error)).strip().removeprefix("triton_dist.errors.")
     if isinstance(error, DeadlockError) and recorder.failed is None:
         sides = [*_waiting(recorder), *_spinning(recorder), *_queued(recorder)]
-        return Finding("deadlock", _count(sides), text, sides, name_setters(recorder, sides))
+        return Finding("deadlock", _count(sides), text, sides, _name_setters(recorder, sides))
     if recorder.failed is not None:
         actor, place = recorder.failed
         event = recorder.event_of(actor)
@@ -117,6 +117,20 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
         side = Side("fails", actor.describe(), recorder.row_of(actor), actor.clock, recorder.steps, where, event)
         return Finding("error", type(error).__name__, text, [side])
     return Finding("error", type(error).__name__, text, _host_sides(recorder, error))
+
+
+def _name_setters(recorder: Recorder, sides: list[Side]) -> list[int]:
+    """Add to the text of each wait who would set its word if that one did not wait itself. Gives indices of sides, each of which waits for
+    the next one and the last for the first; empty where there is no circle.
+    """
+    found, index_of = waits_for(recorder.machine), {}
+    for index, side in enumerate(sides):
+        actor, request = recorder.open.get(side.event, (None, None)) if side.event is not None else (None, None)
+        if request is not None and actor in found.actors:
+            index_of[id(actor)] = index
+            if text := found.who_would_set(actor):
+                side.what += f"; {text}"
+    return [index_of[id(actor)] for actor in found.circle()]
 
 
 def _count(sides: list[Side]) -> str:

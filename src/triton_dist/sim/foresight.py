@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import io
 import warnings
 from collections.abc import Iterator
@@ -16,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..memory import WORDS, element_index
-from ..ops.arith import wrap
-from ..program import Program
-from ..requests import WaitRequest
-from ..timeline import Timeline
-from ..work import Task, WriteValue
+from .memory import WORDS, element_index
+from .ops.arith import wrap
+from .program import Program
+from .requests import WaitRequest
+from .timeline import Timeline
+from .work import Task, WriteValue
 
 if TYPE_CHECKING:
-    from ..machine import Machine
+    from .machine import Machine
 
 _BYTES = 16 << 20
 """Memory up to which it is put back; with more, nothing is looked for."""
@@ -92,6 +93,9 @@ def _fulfil(request: WaitRequest) -> None:
 @contextlib.contextmanager
 def _apart(machine: Machine, written: _Written) -> Iterator[None]:
     """What runs inside changes nothing: memory, queues and checks are as before at the end."""
+    # What the garbage collector frees meanwhile would be written to when memory is put back.
+    collecting = gc.isenabled()
+    gc.disable()
     memory, races = machine.memory, machine.races
     before = [(allocation.lo, ctypes.string_at(allocation.lo, allocation.hi - allocation.lo)) for allocation in memory.allocations]
     kept = memory.writes, memory.watchers, memory.stored, machine.timeline, machine.pending.entries, machine.recorder
@@ -110,3 +114,5 @@ def _apart(machine: Machine, written: _Written) -> Iterator[None]:
             races.recorder, races.races = found
         for address, content in before:
             ctypes.memmove(address, content, len(content))
+        if collecting:
+            gc.enable()
