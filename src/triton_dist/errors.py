@@ -128,6 +128,10 @@ class HeapFullError(TritonDistError, MemoryError):
     """The symmetric heap has no room for an allocation."""
 
 
+class ReceiveCapacityError(TritonDistError, RuntimeError):
+    """A collective whose numbers of rows stand on the device was sent more rows than its output has room for."""
+
+
 class AddressInUseError(TritonDistError, RuntimeError):
     """The constant address map can't be laid down because something else holds the address."""
 

@@ -10,7 +10,7 @@ from tests.races.corpus import CASES, load_case
 from triton_dist.compiled_checks.verify import verify
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_on_stream
 from triton_dist.kernels.nvidia.reduce_scatter import ring_reduce
-from triton_dist.ops import ag_gemm, all_gather
+from triton_dist.ops import ag_gemm, all_gather, all_to_all, broadcast, reduce_scatter
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.sim import launch
 from triton_dist.tools.check.collect import Kernels
@@ -26,6 +26,10 @@ def operators() -> None:
         ag_gemm(a, b.T.contiguous().T, method=method, tiles=Tiles(m=128, n=128, k=64))
     ag_gemm(a[:50, :40].contiguous(), b[:40, :70].contiguous())
     all_gather(torch.full((64,), rank))
+    reduce_scatter(torch.full((64,), rank))
+    all_to_all(torch.full((64,), rank))
+    all_to_all(torch.full((64,), rank), torch.ones(world_size, dtype=torch.int64), capacity=64)
+    broadcast(torch.full((64,), rank), 1)
     ring_reduce(torch.ones(2 * world_size, 8), torch.zeros(2, 8), 0, world_size)
     barrier_all_on_stream(BarrierAllContext(is_intra_node=True))
     barrier_all_on_stream(None)
@@ -40,6 +44,9 @@ def test_operators_are_clean_as_they_are_launched():
         "gathered_gemm_kernel",
         "any_gemm_kernel",
         "all_gather_kernel",
+        "all_to_all_kernel",
+        "broadcast_kernel",
+        "reduce_scatter_kernel",
         "_sum_kernel",
         "barrier_all_intra_node_atomic_cas_block",
     }

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
-from tests.kernels import test_tokens
-from tests.language.extra import test_libshmem_device
-from tests.ops import test_ag_gemm, test_all_gather, test_all_reduce, test_long_lived_epochs, test_stress
-from tests.runtime import test_recorded_streams, test_streams
-from tests.sim import test_primitives
-from tests.tools import test_doctor_machine
-
 MODULES = (
-    test_primitives, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_all_reduce,
-    test_long_lived_epochs, test_stress, test_doctor_machine, test_tokens,
-)  # fmt: skip
+    "kernels.test_tokens",
+    "language.extra.test_libshmem_device",
+    "ops.test_ag_gemm",
+    "ops.test_all_gather",
+    "ops.test_all_reduce",
+    "ops.test_all_to_all",
+    "ops.test_broadcast",
+    "ops.test_long_lived_epochs",
+    "ops.test_reduce_scatter",
+    "ops.test_staging_slots",
+    "ops.test_stress",
+    "runtime.test_recorded_streams",
+    "runtime.test_streams",
+    "sim.test_primitives",
+    "tools.test_doctor_machine",
+)
 
 for _module in MODULES:
-    for _name, _test in vars(_module).items():
-        if _name.startswith("test_") and "world" in inspect.signature(_test).parameters:
+    for _name, _test in vars(importlib.import_module(f"tests.{_module}")).items():
+        if _name.startswith("test_") and inspect.isfunction(_test) and "world" in inspect.signature(_test).parameters:
             assert _name not in globals(), f"two shared tests have the name {_name}"
             globals()[_name] = _test
-del test_primitives, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather, test_all_reduce
-del test_long_lived_epochs, test_stress, test_doctor_machine, test_tokens

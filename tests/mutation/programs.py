@@ -16,7 +16,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.common_ops import set_signal, wait_eq
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_intra_node_atomic_cas_block, barrier_all_on_stream
-from triton_dist.ops import ag_gemm, all_gather, all_reduce
+from triton_dist.ops import ag_gemm, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.sim.gpus import GPU
@@ -45,6 +45,40 @@ def sums(method: str, counts: tuple[int, ...]) -> None:
         outs.append(all_reduce(part_of(triton_dist.rank(), call, count), method=method))
     for call, count in enumerate(counts):
         assert torch.equal(outs[call], sum(part_of(rank, call, count) for rank in range(size))), "all_reduce is wrong"
+
+
+def sums_of_parts(counts: tuple[int, ...]) -> None:
+    size, rank, outs = triton_dist.world_size(), triton_dist.rank(), []
+    for call, count in enumerate(counts):
+        outs.append(reduce_scatter(part_of(rank, call, size * count)))
+    for call, count in enumerate(counts):
+        total = sum(part_of(peer, call, size * count) for peer in range(size))
+        assert torch.equal(outs[call], total[rank * count : (rank + 1) * count]), "reduce_scatter is wrong"
+
+
+def exchanges(counts: tuple[int, ...]) -> None:
+    """Equal parts, and parts of other lengths that stand on the device, in turn."""
+    size, rank, outs = triton_dist.world_size(), triton_dist.rank(), []
+    for call, count in enumerate(counts):
+        x = part_of(rank, call, size * count)
+        splits = torch.tensor([count if peer == rank else count // 2 for peer in range(size)])
+        outs.append((all_to_all(x), all_to_all(x, splits, capacity=size * count)))
+    for call, count in enumerate(counts):
+        equal, (out, received) = outs[call]
+        sent = [part_of(peer, call, size * count) for peer in range(size)]
+        lengths = [count if peer == rank else count // 2 for peer in range(size)]
+        begins = [count // 2 * rank + (count - count // 2) * (peer < rank) for peer in range(size)]
+        rows = torch.cat([x[begins[peer] : begins[peer] + lengths[peer]] for peer, x in enumerate(sent)])
+        assert torch.equal(equal, torch.cat([x[rank * count : (rank + 1) * count] for x in sent])), "all_to_all is wrong"
+        assert received.tolist() == lengths and torch.equal(out[: len(rows)], rows), "all_to_all by splits is wrong"
+
+
+def broadcasts(counts: tuple[int, ...]) -> None:
+    rank, outs = triton_dist.rank(), []
+    for call, count in enumerate(counts):
+        outs.append(broadcast(part_of(rank, call, count), call // 3))
+    for call, count in enumerate(counts):
+        assert torch.equal(outs[call], part_of(call // 3, call, count)), "broadcast is wrong"
 
 
 @triton_dist.jit
@@ -146,6 +180,9 @@ ODD, EVEN, NO_COLUMNS = (20, 17, 40), (32, 64, 64), (20, 0, 40)
 
 ALL_GATHER = [Case(gathers, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 ALL_REDUCE = [Case(sums, size, (method, (40, 40, 3000, 40, 3000))) for method in ("one_shot", "two_shot") for size in (2, 3)]
+REDUCE_SCATTER = [Case(sums_of_parts, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
+ALL_TO_ALL = [Case(exchanges, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
+BROADCAST = [Case(broadcasts, size, ((40, 40, 3000, 40, 3000, 3000),)) for size in (2, 3)]
 BARRIER = [Case(barriers, size) for size in (2, 3)]
 NODE_BARRIER = [Case(inline_barriers, 3), Case(node_barriers, 3), Case(node_barriers, 2), Case(world_barriers, 2)]
 SIGNALS = [Case(signals, 2)]

@@ -9,7 +9,10 @@ ROOT = Path(__file__).parents[2]
 TARGETS: dict[str, str] = {
     "src/triton_dist/ops/collectives/all_gather.py": "ALL_GATHER",
     "src/triton_dist/ops/collectives/all_reduce.py": "ALL_REDUCE",
+    "src/triton_dist/ops/collectives/all_to_all.py": "ALL_TO_ALL",
     "src/triton_dist/ops/collectives/barrier.py": "BARRIER",
+    "src/triton_dist/ops/collectives/broadcast.py": "BROADCAST",
+    "src/triton_dist/ops/collectives/reduce_scatter.py": "REDUCE_SCATTER",
     "src/triton_dist/ops/collectives/staging.py": "ALL_REDUCE",
     "src/triton_dist/ops/gemm/ag_gemm.py": "AG_GEMM",
     "src/triton_dist/ops/gemm/ag_gemm_kernels.py": "AG_GEMM",
@@ -20,7 +23,9 @@ TARGETS: dict[str, str] = {
 }
 
 NOTHING_TO_MUTATE = (
+    "src/triton_dist/ops/collectives/arguments.py",
     "src/triton_dist/ops/collectives/reduction.py",
+    "src/triton_dist/ops/collectives/words.py",
     "src/triton_dist/ops/team.py",
     "src/triton_dist/ops/replay.py",
     "src/triton_dist/ops/gemm/library.py",

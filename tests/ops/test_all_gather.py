@@ -58,6 +58,25 @@ def test_gathers_of_any_alignment(world, world_size):
     assert all(world(into_given_memory, world_size))
 
 
+def from_odd_memory() -> bool:
+    """Each rank's memory begins at another byte, so that the ranks see it as words of different width."""
+    rank, size, right = triton_dist.rank(), triton_dist.world_size(), []
+    for call, count in enumerate((40, 8192, 65_536, 65_537)):
+        out = torch.zeros(size * count + 16, dtype=torch.uint8, device=triton_dist.device())[(0, 1, 4, 2)[rank % 4] :][: size * count]
+        all_gather(part_of(rank, call, (count,), torch.uint8), out=out)
+        right.append((out, torch.cat([part_of(peer, call, (count,), torch.uint8) for peer in range(size)])))
+    return all(torch.equal(out, expected) for out, expected in right)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_gathers_into_memory_of_other_alignment_on_each_rank(world, world_size):
+    assert all(world(from_odd_memory, world_size))
+
+
+def test_gathers_of_other_alignment_do_not_race():
+    assert all(triton_dist.simulate(from_odd_memory, 3, check="race"))
+
+
 def in_subgroups() -> bool:
     if not dist.is_initialized():
         dist.init_process_group("gloo")

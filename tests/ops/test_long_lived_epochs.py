@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import triton_dist
-from triton_dist.ops import all_gather, all_reduce, barrier
+from triton_dist.ops import all_gather, all_reduce, all_to_all, barrier, broadcast, reduce_scatter
 from triton_dist.ops.collectives.staging import Staging
 from triton_dist.runtime.world import require_world
 
@@ -25,12 +25,14 @@ def pretend(epoch: int) -> None:
 
 
 def body(epoch: int) -> list[list[int]]:
-    rank, device, seen = triton_dist.rank(), triton_dist.device(), []
+    rank, size, device, seen = triton_dist.rank(), triton_dist.world_size(), triton_dist.device(), []
     word = triton_dist.symm_zeros((1,), torch.int32)
 
     def call(number: int) -> None:
         x = torch.full((50,), 10 * number + rank, dtype=torch.int32, device=device)
         seen.append([*all_gather(x)[::50].tolist(), *(all_reduce(x, method=method)[7].item() for method in ("one_shot", "two_shot"))])
+        parts = torch.full((size * 50,), 10 * number + rank, dtype=torch.int32, device=device)
+        seen[-1] += [*all_to_all(parts)[::50].tolist(), reduce_scatter(parts)[7].item(), broadcast(x.clone(), size - 1)[7].item()]
         word.fill_(number)
         barrier()
         seen[-1].append(triton_dist.symm_peer(word, 0).clone().item())
@@ -53,7 +55,7 @@ def test_counters_come_round(world, world_size, epoch):
     expected = []
     for number in range(7):
         parts = [10 * number + rank for rank in range(world_size)]
-        expected.append([*parts, sum(parts), sum(parts), number])
+        expected.append([*parts, sum(parts), sum(parts), *parts, sum(parts), parts[-1], number])
     assert world(body, world_size, args=(epoch,)) == [expected] * world_size
 
 

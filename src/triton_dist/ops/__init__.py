@@ -8,7 +8,10 @@ _HOMES = {
     "ag_gemm": "triton_dist.ops.gemm.ag_gemm",
     "all_gather": "triton_dist.ops.collectives.all_gather",
     "all_reduce": "triton_dist.ops.collectives.all_reduce",
+    "all_to_all": "triton_dist.ops.collectives.all_to_all",
     "barrier": "triton_dist.ops.collectives.barrier",
+    "broadcast": "triton_dist.ops.collectives.broadcast",
+    "reduce_scatter": "triton_dist.ops.collectives.reduce_scatter",
 }
 
 __all__ = [*_HOMES]

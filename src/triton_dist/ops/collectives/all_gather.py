@@ -16,38 +16,37 @@ import triton_dist.language as dl
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..team import Team, find_team
-from .staging import end_call, meet, programs_for, staging_of
-
-_WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.int8))
+from .staging import LINE, end_call, meet, peer_pointers, staging_of
+from .words import MOST_BYTES_AT_A_TIME, division, round_up, word_of
 
 
 @triton_dist.jit(do_not_specialize=["index"])
 def all_gather_kernel(
-    part, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, size, count, capacity,
-    SIZE: tl.constexpr, BLOCK: tl.constexpr, ALIGNMENT: tl.constexpr,
+    part, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, size, count, padded, capacity,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """``out[s] = part of rank s`` for all ranks of the team; ``count`` words each. Program ``p`` moves piece ``p`` of every part.
 
     peer_staging, peer_arrived: int64 addresses of every rank's ``staging`` and ``arrived``. SIZE: size, up to a power of 2, so that the
-    loads from all ranks are under way together. ALIGNMENT: bytes that all addresses are multiples of. capacity: words of a slot.
+    loads from all ranks are under way together. padded: count up to whole lines, so that what goes over the links goes 16 bytes at a time
+    whatever the count. capacity: words of a slot.
     """
     now = tl.load(epoch) + 1
     slot = now % 2 * capacity
-    piece = tl.cdiv(tl.cdiv(count, tl.num_programs(0)), BLOCK) * BLOCK
+    piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
-    end = tl.minimum(begin + piece, count)
+    end = tl.minimum(begin + piece, padded)
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
-        tl.store(staging + slot + offset, tl.load(part + offset, mask=offset < end), mask=offset < end)
+        tl.store(staging + slot + offset, tl.load(part + offset, mask=offset < count, other=0), mask=offset < end)
     peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, size, now, SIZE))
     peer = tl.arange(0, SIZE)
-    addresses = tl.load(peers + peer, mask=peer < size, other=0)
-    sources = tl.multiple_of(addresses, ALIGNMENT).to(tl.pointer_type(staging.dtype.element_ty)) + slot
+    sources = peer_pointers(peers, peer, size, staging.dtype.element_ty) + slot
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
         inside = (peer[:, None] < size) & (offset[None, :] < end)
         theirs = tl.load(sources[:, None] + offset[None, :], mask=inside)
-        tl.store(out + peer[:, None].to(tl.int64) * count + offset[None, :], theirs, mask=inside)
+        tl.store(out + peer[:, None].to(tl.int64) * count + offset[None, :], theirs, mask=inside & (offset[None, :] < count))
     end_call(epoch, finished, now)
 
 
@@ -76,18 +75,13 @@ def all_gather(x: torch.Tensor, *, out: torch.Tensor | None = None, group: objec
 def gather_launch(part: torch.Tensor, out: torch.Tensor, team: Team, group: object) -> Launch:
     """What ``all_gather`` launches; for contiguous tensors with at least one element, checked before."""
     nbytes = part.numel() * part.element_size()
+    padded, ranks = round_up(nbytes, LINE), triton.next_power_of_2(team.size)
+    programs, block = division(nbytes, MOST_BYTES_AT_A_TIME // ranks)
     space = staging_of("all_gather", team, group, part.device)
-    staging = space.buffer.at_least(2 * -(-nbytes // 16) * 16)
-    alignment = nbytes | part.data_ptr() | out.data_ptr()
-    width, word = next((width, word) for width, word in _WORDS if alignment % width == 0)
-    count = nbytes // width
-    programs = programs_for(nbytes)
-    size = triton.next_power_of_2(team.size)
-    # As many words at a time as keep some 128 bytes of each thread under way.
-    most = max(16, (32 << 10) // width // size)
-    block = min(most, max(16, triton.next_power_of_2(triton.cdiv(count, programs))))
+    staging = space.two_slots(padded)
+    width, word = word_of(nbytes, part, out)
     return Launch.of(all_gather_kernel, programs)(
         part.view(-1).view(word), out.view(-1).view(word), staging.view(word), space.buffer.peer_addresses(team), space.arrived,
-        space.peer_arrived, space.epoch, space.finished, team.index, team.size, count, staging.numel() // width // 2,
-        SIZE=size, BLOCK=block, ALIGNMENT=16, num_warps=8,
+        space.peer_arrived, space.epoch, space.finished, team.index, team.size, nbytes // width, padded // width,
+        staging.numel() // width // 2, SIZE=ranks, BLOCK=block // width, num_warps=8,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from ...runtime.preload import Launch
 from ..team import Team, find_team
 from .reduction import accumulator_of, reduce_staged, staging_at
 from .staging import Staging, end_call, meet, programs_for, staging_of
+from .words import round_up
 
 METHODS = ("auto", "one_shot", "two_shot", "library")
 _ONE_SHOT_BYTES = 256 << 10
@@ -153,7 +154,7 @@ def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
     """What ``all_reduce`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
     count, width = x.numel(), x.element_size()
     space = staging_of("all_reduce one_shot", team, group, x.device)
-    staging = space.buffer.at_least(2 * round_up(count, 16) * width)
+    staging = space.two_slots(round_up(count, 16) * width)
     programs = programs_for(count * width)
     return Launch.of(one_shot_kernel, programs)(
         x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), staging.numel() // width // 2,
@@ -166,7 +167,7 @@ def two_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
     count, width = x.numel(), x.element_size()
     part = round_up(triton.cdiv(count, team.size), 16)
     space = staging_of("all_reduce two_shot", team, group, x.device)
-    staging = space.buffer.at_least(2 * team.size * part * width)
+    staging = space.two_slots(team.size * part * width)
     programs = programs_for(part * width)
     return Launch.of(two_shot_kernel, programs)(
         x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), part, staging.numel() // width // 2,
@@ -185,11 +186,6 @@ def _constants(team: Team, most: int, width: int, accumulator: tl.dtype, op: str
     block = min(_MOST_PROGRAM_BYTES // width, max(16, triton.next_power_of_2(most)))
     words = triton.next_power_of_2(team.size)
     return {"SIZE": team.size, "WORDS": words, "BLOCK": block, "SUM": accumulator, "OP": op, "num_warps": 8}
-
-
-def round_up(number: int, step: int) -> int:
-    """The next multiple of ``step``."""
-    return triton.cdiv(number, step) * step
 
 
 _LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}

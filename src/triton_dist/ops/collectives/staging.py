@@ -20,6 +20,8 @@ from ..team import GrowingBuffer, Team, peer_addresses, workspace
 
 MAX_PROGRAMS = 128
 BYTES_A_PROGRAM = 8 << 10
+LINE = 128
+"""Bytes: 16 elements of any dtype, which Triton has to know of an offset to load whole words of 16 bytes behind it."""
 
 
 @triton.jit
@@ -39,6 +41,13 @@ def meet(arrived, peer_arrived, index, size, now, SIZE: tl.constexpr):
 
 
 @triton.jit
+def peer_pointers(peer_staging, peer, size, ELEMENT: tl.constexpr):
+    """Pointers to the staging memory of the ranks ``peer``, a tensor, from the addresses of all; null from ``size`` on."""
+    # The alignment is of the pointers: of the integers that they are made from it would be forgotten.
+    return tl.multiple_of(tl.load(peer_staging + peer, mask=peer < size, other=0).to(tl.pointer_type(ELEMENT)), 16)
+
+
+@triton.jit
 def end_call(epoch, finished, now):
     """The last program of a call to come here makes ``now`` the epoch and resets ``finished``, words of this rank's own."""
     if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
@@ -55,6 +64,14 @@ class Staging:
     peer_arrived: torch.Tensor
     epoch: torch.Tensor
     finished: torch.Tensor
+
+    def two_slots(self, nbytes: int) -> torch.Tensor:
+        """The staging memory, uint8; each half of it is a slot of at least ``nbytes`` bytes.
+
+        Slots are whole lines. Calls may see the memory as elements of different width: where the second slot began at another byte for
+        each of them, a call could stage what peers still read of the call before.
+        """
+        return self.buffer.at_least(2 * triton.cdiv(nbytes, LINE) * LINE)
 
 
 def new_staging(what: str, team: Team, group: object, device: torch.device) -> Staging:

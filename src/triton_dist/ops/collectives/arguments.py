@@ -1,0 +1,89 @@
+"""What the collectives check of their arguments, and whether the library can take a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ...errors import InvalidArgumentError
+
+METHODS = ("auto", "one_shot", "library")
+"""Of the collectives with one kernel."""
+
+
+def check_tensor(what: str, x: object) -> None:
+    """Raises InvalidArgumentError unless ``x`` is a tensor."""
+    if not isinstance(x, torch.Tensor):
+        raise InvalidArgumentError(f"{what}: x has to be a tensor, got {x!r}")
+
+
+def rows_of_ranks(what: str, x: torch.Tensor, size: int) -> int:
+    """Rows of x for each of ``size`` ranks. Raises InvalidArgumentError where they are not the same number."""
+    if x.dim() == 0 or x.shape[0] % size:
+        raise InvalidArgumentError(
+            f"{what}: x is {tuple(x.shape)}; its first dimension is split evenly over the {size} ranks of the group, so it has to be a "
+            f"multiple of {size}: pad x, or call it on fewer ranks"
+        )
+    return x.shape[0] // size
+
+
+def made_or_checked(what: str, out: torch.Tensor | None, shape: Sequence[int], x: torch.Tensor) -> torch.Tensor:
+    """``out``, or new memory, of this shape and x's dtype. Raises InvalidArgumentError for another shape, dtype or device, or strides."""
+    shape = tuple(shape)
+    if out is None:
+        return torch.empty(shape, dtype=x.dtype, device=x.device)
+    if not isinstance(out, torch.Tensor):
+        raise InvalidArgumentError(f"{what}: out has to be a tensor or None, got {out!r}")
+    if tuple(out.shape) != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
+        raise InvalidArgumentError(
+            f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; it has to be {shape} {x.dtype} on {x.device}, contiguous"
+        )
+    return out
+
+
+def check_apart(what: str, x: torch.Tensor, out: torch.Tensor, same_at: int | None) -> None:
+    """Raises InvalidArgumentError where ``out`` shares memory with ``x``, both contiguous, unless it begins at byte ``same_at`` of x."""
+    begin, end = x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()
+    first, last = out.data_ptr(), out.data_ptr() + out.numel() * out.element_size()
+    if first < end and begin < last and (same_at is None or first != begin + same_at):
+        allowed = "no memory with x" if same_at is None else f"memory with x only from byte {same_at} of x on"
+        raise InvalidArgumentError(
+            f"{what}: out begins at byte {first - begin} of x, and is written while x is read; let it share {allowed}, or pass x.clone()"
+        )
+
+
+def check_method(what: str, method: str, exact: bool, group: object) -> None:
+    """Raises InvalidArgumentError for a method that there is not, or that can't be had for these arguments."""
+    if method not in METHODS:
+        raise InvalidArgumentError(f"{what}: method={method!r}; it has to be one of {METHODS}")
+    if method != "library":
+        return
+    if exact:
+        raise InvalidArgumentError(f"{what}: exact=True keeps to this package's kernel; leave it out for method='library'")
+    if not dist.is_initialized():
+        raise InvalidArgumentError(f"{what}: method='library' needs torch.distributed; call dist.init_process_group first")
+    if not _has_process_group(group):
+        raise InvalidArgumentError(f"{what}: method='library' needs a torch.distributed process group, a DeviceMesh or None, not {group!r}")
+
+
+def library_can(group: object, device: torch.device) -> bool:
+    """Whether ``method="auto"`` may leave a call to ``torch.distributed``: on GPUs to NCCL only."""
+    if not dist.is_initialized() or not _has_process_group(group):
+        return False
+    return device.type != "cuda" or "nccl" in dist.get_backend_config(process_group_of(group))
+
+
+def process_group_of(group: object) -> dist.ProcessGroup | None:
+    """The process group of what ``find_team`` takes but a Team."""
+    if isinstance(group, DeviceMesh):
+        return group.get_group()
+    if isinstance(group, tuple):
+        return group[0].get_group(group[1])
+    return group  # type: ignore[return-value]
+
+
+def _has_process_group(group: object) -> bool:
+    return group is None or isinstance(group, dist.ProcessGroup | DeviceMesh | tuple)

@@ -1,0 +1,139 @@
+"""Broadcast by one kernel: one rank stages its tensor, and the others read it there.
+
+One launch and one signal's latency, but all that the peers read leaves by the source's links: so beyond some megabytes the library wins,
+which passes pieces on from rank to rank. Who writes and resets what: see staging.py.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+
+from ...errors import InvalidArgumentError
+from ...runtime.preload import Launch
+from ..team import Team, find_team
+from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .reduction import staging_at
+from .staging import LINE, end_call, meet, staging_of
+from .words import MOST_BYTES_AT_A_TIME, division, round_up, word_of
+
+_ONE_SHOT_BYTES = 8 << 20
+"""Bytes that may leave the source up to which the kernel is chosen. Not measured yet."""
+
+
+@triton_dist.jit(do_not_specialize=["index", "source"])
+def broadcast_kernel(
+    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, source, size, count, padded, capacity,
+    WORDS: tl.constexpr, BLOCK: tl.constexpr, COPY: tl.constexpr,
+):  # fmt: skip
+    """``out`` becomes ``x`` of rank ``source`` of the team; ``count`` words. Program ``p`` moves piece ``p``.
+
+    padded: count up to whole lines. capacity: words of a slot of ``staging``. WORDS: size, up to a power of 2. COPY: the source writes its
+    ``out``, too; else that is ``x``.
+    """
+    now = tl.load(epoch) + 1
+    slot = now % 2 * capacity
+    piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
+    begin = tl.program_id(0).to(tl.int64) * piece
+    end = tl.minimum(begin + piece, padded)
+    if index == source:
+        for first in range(begin, end, BLOCK):
+            offset = first + tl.arange(0, BLOCK)
+            value = tl.load(x + offset, mask=offset < count, other=0)
+            tl.store(staging + slot + offset, value, mask=offset < end)
+            if COPY:
+                tl.store(out + offset, value, mask=offset < tl.minimum(end, count))
+    # The source waits for the others, too: their words of this call tell it that they have read what it staged in the call before.
+    peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, size, now, WORDS))
+    if index != source:
+        staged = staging_at(peers, source, staging.dtype.element_ty) + slot
+        for first in range(begin, end, BLOCK):
+            offset = first + tl.arange(0, BLOCK)
+            tl.store(out + offset, tl.load(staged + offset, mask=offset < end), mask=offset < tl.minimum(end, count))
+    end_call(epoch, finished, now)
+
+
+def broadcast(
+    x: torch.Tensor,
+    src: int = 0,
+    *,
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    exact: bool = False,
+) -> torch.Tensor:
+    """Rank ``src``'s ``x`` on every rank of ``group``, in ``x`` itself or in ``out``; in stream order of the current stream.
+
+    As ``torch.distributed.broadcast``. All ranks of the group call it with the same shape, dtype and arguments.
+    x: any shape and dtype, contiguous or not; read on ``src`` only; without ``out`` written on all other ranks.
+    src: a rank of the world, as ``torch.distributed`` has it: not its place in the group, in which it has to be.
+    out: of x's shape and dtype, contiguous; written on every rank, on ``src``, too; may be ``x``.
+    group: a ``torch.distributed`` group whose ranks reach each other by direct pointers (or what else ``find_team`` takes); None is all.
+    method: "one_shot", this module's kernel; "library", ``torch.distributed``; or "auto", which goes by the number of bytes. The bits are
+    the same. exact: "auto" keeps to the kernel.
+    Returns ``out``, or ``x`` if that is None. The first call on a stream allocates, so make it before a CUDA graph is captured there.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
+    """
+    team = find_team(group, "broadcast")
+    check_tensor("broadcast", x)
+    check_method("broadcast", method, exact, group)
+    source = _place_of(src, team)
+    written = x if out is None else made_or_checked("broadcast", out, x.shape, x)
+    nbytes = x.numel() * x.element_size()
+    if nbytes == 0:
+        return written
+    given = x.contiguous()
+    target = given if out is None else out
+    check_apart("broadcast", given, target, same_at=0)
+    if method == "auto":
+        method = choose_method(nbytes, team.size, exact or not library_can(group, x.device))
+    if method == "library":
+        if team.index == source and target.data_ptr() != given.data_ptr():
+            target.copy_(given)
+        dist.broadcast(target.view(-1).view(torch.uint8), src=team.ranks[source], group=process_group_of(group))
+    else:
+        broadcast_launch(given, target, source, team, group).run()
+    if out is None and given.data_ptr() != x.data_ptr() and team.index != source:
+        x.copy_(given)
+    return written
+
+
+def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
+    """The method for so many bytes on so many ranks. exact: not the library."""
+    return "one_shot" if exact or size == 1 or nbytes * (size - 1) <= _ONE_SHOT_BYTES else "library"
+
+
+def broadcast_launch(x: torch.Tensor, out: torch.Tensor, source: int, team: Team, group: object) -> Launch:
+    """What ``broadcast`` launches; for contiguous tensors with at least one element, checked before. source: its place in the team."""
+    nbytes = x.numel() * x.element_size()
+    padded = round_up(nbytes, LINE)
+    programs, block = division(nbytes, MOST_BYTES_AT_A_TIME // 2)
+    space = staging_of("broadcast", team, group, x.device)
+    staging = space.two_slots(padded)
+    width, word = word_of(nbytes, x, out)
+    return Launch.of(broadcast_kernel, programs)(
+        x.view(-1).view(word), out.view(-1).view(word), staging.view(word), space.buffer.peer_addresses(team), space.arrived,
+        space.peer_arrived, space.epoch, space.finished, team.index, source, team.size, nbytes // width, padded // width,
+        staging.numel() // width // 2, WORDS=triton.next_power_of_2(team.size), BLOCK=block // width,
+        COPY=out.data_ptr() != x.data_ptr(), num_warps=8,
+    )  # fmt: skip
+
+
+def _place_of(src: object, team: Team) -> int:
+    """Where in the team the world's rank ``src`` is."""
+    try:
+        rank = operator.index(src)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(f"broadcast: src={src!r} has to be a rank of the world, an integer") from None
+    if rank not in team.ranks:
+        raise InvalidArgumentError(
+            f"broadcast: src={rank} is not in the group of ranks {list(team.ranks)}; src is a rank of the world, not a place in the group"
+        )
+    return team.ranks.index(rank)

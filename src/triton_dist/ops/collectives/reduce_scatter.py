@@ -1,0 +1,126 @@
+"""Reduce-scatter by one kernel: every rank stages its tensor, and rank ``r`` adds up part ``r`` of everyone's.
+
+One launch and one signal's latency, and no more goes over the links than has to, so it wins over the library where latency counts; staging
+is a copy of the whole tensor in local memory, which the library, that keeps the links just as busy, does without. Who writes and resets
+what: see staging.py.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+import triton_dist
+import triton_dist.language as dl
+
+from ...runtime.preload import Launch
+from ..team import Team, find_team
+from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of, rows_of_ranks
+from .reduction import accumulator_of, reduce_staged
+from .staging import end_call, meet, programs_for, staging_of
+from .words import round_up
+
+_ONE_SHOT_BYTES = 16 << 20
+"""Bytes of x up to which the kernel is chosen. Not measured yet."""
+_MOST_PROGRAM_BYTES = 16 << 10
+"""What a program loads from one rank at a time."""
+_LIBRARY_DTYPES = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8,
+)  # fmt: skip
+"""What NCCL reduces on every GPU."""
+_LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+@triton_dist.jit(do_not_specialize=["index"])
+def reduce_scatter_kernel(
+    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, padded, capacity,
+    SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
+):  # fmt: skip
+    """``out`` becomes part ``index`` of all ranks' ``x``, reduced. Program ``p`` moves piece ``p`` of every part.
+
+    count: elements of a part. padded: that up to a multiple of 16, the distance of the staged parts. capacity: elements of a slot of
+    ``staging``. SIZE: ranks of the team. WORDS: that, up to a power of 2. SUM: type of the sums. OP: see reduction.py.
+    """
+    now = tl.load(epoch) + 1
+    slot = now % 2 * capacity
+    piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
+    begin = tl.program_id(0).to(tl.int64) * piece
+    end = tl.minimum(begin + piece, padded)
+    for rank in range(SIZE):
+        part, place = tl.cast(rank, tl.int64) * count, slot + tl.cast(rank, tl.int64) * padded
+        for first in range(begin, end, BLOCK):
+            offset = first + tl.arange(0, BLOCK)
+            tl.store(staging + place + offset, tl.load(x + part + offset, mask=offset < count, other=0.0), mask=offset < end)
+    peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, now, WORDS))
+    mine = slot + index.to(tl.int64) * padded
+    for first in range(begin, end, BLOCK):
+        offset = first + tl.arange(0, BLOCK)
+        total = reduce_staged(peers, mine + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
+        tl.store(out + offset, total.to(out.dtype.element_ty), mask=(offset < end) & (offset < count))
+    end_call(epoch, finished, now)
+
+
+def reduce_scatter(
+    x: torch.Tensor,
+    *,
+    op: str = "sum",
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    exact: bool = False,
+) -> torch.Tensor:
+    """The sum of part ``r`` of all ranks' ``x`` on rank ``r`` of ``group``; in stream order of the current stream.
+
+    As ``torch.distributed.reduce_scatter_tensor``. All ranks of the group call it with the same shape, dtype and arguments.
+    x: (size * M, ...), contiguous or not, of a dtype that ``all_reduce`` takes; part ``r`` is rows ``[r * M, (r + 1) * M)``.
+    op: "sum", "avg", "max" or "min"; a NaN in ``x`` is one in the result. out: (M, ...), contiguous, of x's dtype; may be this rank's part
+    of ``x``; allocated if None. group: a ``torch.distributed`` group whose ranks reach each other by direct pointers (or what else
+    ``find_team`` takes); None is all ranks.
+    method: "one_shot", this module's kernel; "library", ``torch.distributed``; or "auto", which goes by the number of bytes. The kernel
+    adds up in float32 (float64, integers: in their own width, at least 32 bits) from the group's first rank to its last and rounds once:
+    all runs have the same bits, those of ``all_reduce``. exact: "auto" never takes the library, whose order is its own.
+    Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
+    """
+    team = find_team(group, "reduce_scatter")
+    check_tensor("reduce_scatter", x)
+    check_method("reduce_scatter", method, exact, group)
+    accumulator = accumulator_of("reduce_scatter", x.dtype, op)
+    rows = rows_of_ranks("reduce_scatter", x, team.size)
+    out = made_or_checked("reduce_scatter", out, (rows, *x.shape[1:]), x)
+    nbytes = x.numel() * x.element_size()
+    if nbytes == 0:
+        return out
+    x = x.contiguous()
+    check_apart("reduce_scatter", x, out, same_at=nbytes // team.size * team.index)
+    if method == "auto":
+        own = exact or x.dtype not in _LIBRARY_DTYPES or not library_can(group, x.device)
+        method = choose_method(nbytes, team.size, own)
+    if method == "library":
+        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # its name from torch 2.13 on, and before
+        scatter(out, x, op=_LIBRARY_OPERATIONS[op], group=process_group_of(group))
+    else:
+        reduce_scatter_launch(x, out, team, group, accumulator, op).run()
+    return out
+
+
+def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
+    """The method for so many bytes of x on so many ranks. exact: not the library."""
+    return "one_shot" if exact or size == 1 or nbytes <= _ONE_SHOT_BYTES else "library"
+
+
+def reduce_scatter_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
+    """What ``reduce_scatter`` launches; for contiguous tensors with at least one element, checked before."""
+    count, width = out.numel(), x.element_size()
+    padded = round_up(count, 16)
+    space = staging_of("reduce_scatter", team, group, x.device)
+    staging = space.two_slots(team.size * padded * width)
+    programs = programs_for(count * width)
+    block = min(_MOST_PROGRAM_BYTES // width, max(16, triton.next_power_of_2(triton.cdiv(padded, programs))))
+    return Launch.of(reduce_scatter_kernel, programs)(
+        x.view(-1), out.view(-1), staging.view(x.dtype), space.buffer.peer_addresses(team), space.arrived, space.peer_arrived,
+        space.epoch, space.finished, team.index, count, padded, staging.numel() // width // 2,
+        SIZE=team.size, WORDS=triton.next_power_of_2(team.size), BLOCK=block, SUM=accumulator, OP=op, num_warps=8,
+    )  # fmt: skip
