@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from .memory import WORDS, Allocation, Memory, element_index
-from .requests import SYMBOLS, WaitRequest
+from .requests import SYMBOLS, WaitRequest, shown
 from .work import Task, WaitEvent
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def describe_wait(memory: Memory, request: WaitRequest) -> str:
     """What a wait is for, what it sees and who wrote that."""
     allocation = memory.find(request.address)
     word = allocation.label(request.address) if allocation else f"the word at {request.address:#x}"
-    seen = WORDS[request.itemsize][element_index(request.address, request.itemsize)] if allocation else "?"
+    seen = shown(request.compare, WORDS[request.itemsize][element_index(request.address, request.itemsize)]) if allocation else "?"
     text = f"waits for {word} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
     return text + _who_wrote(memory, allocation, request.address)
 

@@ -20,10 +20,11 @@ import triton_dist.language as dl
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..team import Team, find_team
+from .low_latency import low_latency_launch
 from .reduction import accumulator_of, reduce_staged, staging_at
 from .staging import Staging, end_call, meet, programs_for, staging_of
 
-METHODS = ("auto", "one_shot", "two_shot", "library")
+METHODS = ("auto", "ll", "one_shot", "two_shot", "library")
 _ONE_SHOT_BYTES = 256 << 10
 _TWO_SHOT_BYTES = 8 << 20
 _MOST_PROGRAM_BYTES = 16 << 10
@@ -136,6 +137,8 @@ def all_reduce(
     chosen = choose_method(nbytes, team.size, exact or not dist.is_initialized()) if method == "auto" else method
     if chosen == "library":
         _by_library(x, out, op, group)
+    elif nbytes and chosen == "ll":
+        low_latency_launch(x.contiguous(), out, team, group, accumulator, op, programs=128, units=128).run()
     elif nbytes:
         launch = one_shot_launch if chosen == "one_shot" else two_shot_launch
         launch(x.contiguous(), out, team, group, accumulator, op).run()
