@@ -83,6 +83,16 @@ def _reduce_part(
     return averaged(total, OP, SIZE).to(ELEMENT)
 
 
+@triton.jit
+def _places_at_peers(peer_words, index, SIZE: tl.constexpr, CAPACITY: tl.constexpr):
+    """Pointers to this rank's place in the first slot of the first program of every peer; each rank begins with another one."""
+    peers = ()
+    for step in tl.static_range(1, SIZE):
+        words = tl.load(peer_words + (index + step) % SIZE).to(tl.pointer_type(tl.int64))
+        peers = peers + (tl.multiple_of(words, 16) + index * (CAPACITY * 2),)
+    return peers
+
+
 @triton_dist.jit(do_not_specialize=["index"])
 def low_latency_kernel(
     x, out, words, peer_words, epochs, index, count,
@@ -99,20 +109,20 @@ def low_latency_kernel(
     place = tl.arange(0, UNITS)
     units = count if WHOLE else tl.cdiv(count, EACH)
     now = tl.load(epochs + program)
+    peers = _places_at_peers(peer_words, index, SIZE, CAPACITY)
     for first in range(program * UNITS, units, tl.num_programs(0) * UNITS):
         now += 1
         flag = now.to(tl.int32)
-        slot = (program * 2 + now % 2) * (SIZE * CAPACITY * 2)
+        slot = (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
         unit = first.to(tl.int64) + place
         inside = unit < units
         mine = _load_units(x, unit, count, EACH, INTEGER, WHOLE)
-        for step in tl.static_range(1, SIZE):  # each rank begins with another peer
-            peer = tl.multiple_of(tl.load(peer_words + (index + step) % SIZE).to(tl.pointer_type(tl.int64)), 16)
-            there = peer + slot + index * (CAPACITY * 2)
-            push_flagged(there + place * 2, mine, flag, inside)
-            if now % _RENEWED < 2:
+        for step in tl.static_range(SIZE - 1):
+            push_flagged(peers[step] + slot + place * 2, mine, flag, inside)
+        if now & (_RENEWED - 1) < 2:
+            for step in tl.static_range(SIZE - 1):
                 for other in range(0, CAPACITY, UNITS):
-                    push_flagged(there + (other + place) * 2, mine, flag, (other > 0) | (unit >= units))
+                    push_flagged(peers[step] + slot + (other + place) * 2, mine, flag, (other > 0) | (unit >= units))
         theirs = take_flagged(words + slot + place * 2, CAPACITY * 16, flag, index, inside, SIZE)
         if WHOLE:
             sums = mine * 0
