@@ -1,4 +1,4 @@
-"""The low-latency all-reduce as GPUs get it: 16 bytes at a time, of whole words of 8, relaxed at system scope; bounded; no barrier of ranks."""
+"""The low-latency all-reduce as GPUs get it: 16 bytes at a time, of whole words of 8, relaxed at system scope, and bounded waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTHS = {"bf16": 2, "fp32": 4, "fp8e4nv": 1, "i32": 4, "fp64": 8, "u8": 1}
 def ptx_of(dtype: str, total: tl.dtype, arch: int = 90, size: int = 4, units: int = 128, whole: bool = True, op: str = "sum") -> str:
     width = WIDTHS[dtype]
     data = "i64" if whole else dtype
-    types = {name: f"*{data}" for name in ("x", "out")} | {name: "*i64" for name in ("words", "peer_words", "epochs")}
+    types = dict.fromkeys(("x", "out"), f"*{data}") | dict.fromkeys(("words", "peer_words", "epochs"), "*i64")
     types |= {"index": "i32", "count": "i32"}
     element = {"bf16": tl.bfloat16, "fp32": tl.float32, "fp8e4nv": tl.float8e4nv, "i32": tl.int32, "fp64": tl.float64, "u8": tl.uint8}
     constants = {
@@ -36,8 +36,9 @@ STORE, LOAD = "st.relaxed.sys.global.v2.b64", "ld.relaxed.sys.global.v2.b64"
 @pytest.mark.parametrize(("dtype", "total"), [("bf16", tl.float32), ("fp32", tl.float32), ("fp8e4nv", tl.float32), ("i32", tl.int32)])
 def test_a_thread_moves_one_unit_to_and_from_each_peer(dtype, total, arch):
     ptx = ptx_of(dtype, total, arch)
-    # To three peers the data, and in loops that are rarely entered a whole place. Of the four ranks' units its own is passed over.
-    assert ptx.count(STORE) == 6 and ptx.count(LOAD) == 4
+    # To three peers the data, and in loops (unrolled or not) that are rarely entered a whole place, which is four times as long. Of the
+    # four ranks' units its own is passed over.
+    assert ptx.count(STORE) in (3 + 3, 3 + 3 * 4) and ptx.count(LOAD) == 4
     # Beside the record of a wait that takes too long nothing is released or counted.
     assert len(re.findall(r"\.release\.", ptx)) == 2 and len(re.findall(r"\b(?:atom|red)\.", ptx)) == 1
     # What the thread reads of x and writes to out are whole units, one each.
@@ -65,7 +66,7 @@ def test_more_units_than_threads_are_more_polls():
 @pytest.mark.parametrize("dtype", ["bf16", "fp64", "u8"])
 def test_odd_lengths_compile(dtype):
     ptx = ptx_of(dtype, {"bf16": tl.float32, "fp64": tl.float64, "u8": tl.int32}[dtype], whole=False)
-    assert ptx.count(STORE) == 6 and ptx.count(LOAD) == 4
+    assert ptx.count(STORE) in (3 + 3, 3 + 3 * 4) and ptx.count(LOAD) == 4
 
 
 def test_averages_are_rounded_to_nearest():
@@ -80,11 +81,13 @@ def test_a_wait_that_takes_too_long_leaves_a_record():
 
 
 def test_amd_gpus_get_whole_words_by_atomics():
-    types = {name: "*i64" for name in ("x", "out", "words", "peer_words", "epochs")} | {"index": "i32", "count": "i32"}
+    types = dict.fromkeys(("x", "out", "words", "peer_words", "epochs"), "*i64") | {"index": "i32", "count": "i32"}
     constants = {
         "SIZE": 2, "EACH": 4, "ELEMENT": tl.bfloat16, "INTEGER": tl.int16, "WHOLE": True, "UNITS": 128, "CAPACITY": CAPACITY,
         "SUM": tl.float32, "OP": "sum",
     }  # fmt: skip
     source = source_of(low_latency_kernel, types, constants, ("x", "out", "words"))
     assembly = compile_kernel(source, target=target_of("gfx942"), options={"num_warps": 2}).asm["amdgcn"]
-    assert "global_atomic_swap_x2" in assembly and "global_atomic_or_x2" in assembly
+    assert "global_atomic_swap_x2" in assembly
+    # LLVM may make an atomic load of an atomic that changes nothing.
+    assert re.search(r"global_atomic_(or|add)_x2|global_load_dwordx2 .* sc0 sc1", assembly)

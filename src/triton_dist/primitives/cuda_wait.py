@@ -160,8 +160,8 @@ def wait_assembly(
 def flagged_wait_assembly(*, ranks: Sequence[int], distance: int, kernel: int) -> str:
     """The text of one thread's wait for the unit of each of ``ranks``: 16 bytes, two words of 4 bytes of data and a flag of 4 bytes behind.
 
-    A unit is there when both of its words carry the flag. All units are loaded at each poll, so that their latencies overlap. Results: the 8
-    bytes of data of each rank, 0 for one that is not waited for. Operands: the address of the unit of rank 0 (that of rank r is
+    A unit is there when both of its words carry the flag. All units are loaded at each poll, so that their latencies overlap. Results: the
+    8 bytes of data of each rank, 0 for one that is not waited for. Operands: the address of the unit of rank 0 (that of rank r is
     ``r * distance`` bytes on), the flag, a rank that is not waited for, and whether the thread waits at all. Each word is read as one
     (b64), relaxed at system scope: what is in it came with its flag, and nothing else is ordered.
     """
@@ -170,9 +170,7 @@ def flagged_wait_assembly(*, ranks: Sequence[int], distance: int, kernel: int) -
     lines += [".reg .b32 %data; .reg .b32 %flag; .reg .b32 %more; .reg .b32 %other;"]
     lines += [f".reg .pred %on{rank}; .reg .b64 %first{rank}; .reg .b64 %second{rank};" for rank in ranks]
     lines += ["{marker} ${{:uid}}", f"setp.ne.s32 %on, {waits}, 0;"]
-    lines += [
-        f"mov.u64 %first{rank}, 0; mov.u64 %second{rank}, 0; setp.ne.and.s32 %on{rank}, {own}, {rank}, %on;" for rank in ranks
-    ]
+    lines += [f"mov.u64 %first{rank}, 0; mov.u64 %second{rank}, 0; setp.ne.and.s32 %on{rank}, {own}, {rank}, %on;" for rank in ranks]
     lines += [_START, "POLL${{:uid}}:", "setp.ne.s32 %again, 0, 0;"]
     lines += [f"@%on{rank} ld.relaxed.sys.global.v2.b64 {{{{%first{rank}, %second{rank}}}}}, [{unit}+{rank * distance}];" for rank in ranks]
     for rank in ranks:
@@ -198,31 +196,31 @@ def _facts(bits: int, cmp: str, kernel: int, value: int, address: str) -> dict[s
     upper = (
         "" if bits == 64 else _UPPER_HALVES.format(expected=board.RECORDS + board.RECORD_EXPECTED, seen=board.RECORDS + board.RECORD_SEEN)
     )
-    return dict(
-        bits=bits,
-        value=value,
-        address=address,
-        marker=f"{board.MARKER} {kernel:016x}",
-        hash=kernel,
-        kind=bits | board.COMPARISONS.index(cmp) << 8,
-        polls=board.POLLS_BETWEEN_LOOKS,
-        board_word=context_layout.word_address(context_layout.WAIT_BOARD),
-        counter_word=context_layout.word_address(context_layout.RECORD_COUNTER),
-        tick_bits=board.TICK_BITS,
-        bound=board.BOUND,
-        abort=board.ABORT,
-        request=board.REQUEST,
-        abort_value=board.TIMED_OUT,
-        timed_out=board.STAMP_TIMED_OUT,
-        last_slot=board.RECORD_SLOTS - 1,
-        record_bytes=board.RECORD_BYTES,
-        hash_offset=board.RECORDS + board.RECORD_HASH,
-        address_offset=board.RECORDS + board.RECORD_ADDRESS,
-        expected=board.RECORDS + board.RECORD_EXPECTED,
-        seen_offset=board.RECORDS + board.RECORD_SEEN,
-        place=board.RECORDS + board.RECORD_PLACE,
-        elapsed=board.RECORDS + board.RECORD_ELAPSED,
-        kind_offset=board.RECORDS + board.RECORD_KIND,
-        stamp=board.RECORDS + board.RECORD_STAMP,
-        upper=upper,
-    )
+    return {
+        "bits": bits,
+        "value": value,
+        "address": address,
+        "marker": f"{board.MARKER} {kernel:016x}",
+        "hash": kernel,
+        "kind": bits | board.COMPARISONS.index(cmp) << 8,
+        "polls": board.POLLS_BETWEEN_LOOKS,
+        "board_word": context_layout.word_address(context_layout.WAIT_BOARD),
+        "counter_word": context_layout.word_address(context_layout.RECORD_COUNTER),
+        "tick_bits": board.TICK_BITS,
+        "bound": board.BOUND,
+        "abort": board.ABORT,
+        "request": board.REQUEST,
+        "abort_value": board.TIMED_OUT,
+        "timed_out": board.STAMP_TIMED_OUT,
+        "last_slot": board.RECORD_SLOTS - 1,
+        "record_bytes": board.RECORD_BYTES,
+        "hash_offset": board.RECORDS + board.RECORD_HASH,
+        "address_offset": board.RECORDS + board.RECORD_ADDRESS,
+        "expected": board.RECORDS + board.RECORD_EXPECTED,
+        "seen_offset": board.RECORDS + board.RECORD_SEEN,
+        "place": board.RECORDS + board.RECORD_PLACE,
+        "elapsed": board.RECORDS + board.RECORD_ELAPSED,
+        "kind_offset": board.RECORDS + board.RECORD_KIND,
+        "stamp": board.RECORDS + board.RECORD_STAMP,
+        "upper": upper,
+    }

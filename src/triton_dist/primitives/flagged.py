@@ -54,7 +54,7 @@ def push(unit, data, flag, mask, stamp=None, _semantic=None, _generator=None):
 
 @tl.core.builtin
 def take(unit, distance, flag, own, mask, size, stamp=None, _semantic=None, _generator=None):
-    """Waits, each thread for itself, until the units of all ranks but ``own`` carry ``flag``; gives a tuple of ``size`` tiles of their data.
+    """Waits, each thread for itself, until the units of all ranks but ``own`` carry ``flag``; gives their data, a tuple of ``size`` tiles.
 
     unit: tile of pointers to int64 in this rank's memory, multiples of 16 bytes: the units of rank 0. distance: bytes from a rank's unit to
     the next rank's, constexpr. flag, own: int32 scalars. mask: tile of int1: where it is off nothing is waited for. The data of ``own``

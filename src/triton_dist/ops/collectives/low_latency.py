@@ -28,6 +28,7 @@ from triton_dist.primitives.flagged_functions import push_flagged, take_flagged
 from ...runtime.preload import Launch
 from ...runtime.symmetric import symm_zeros
 from ..team import Team, peer_addresses, workspace
+from .plans import Plan
 from .reduction import averaged, combine
 from .staging import MAX_PROGRAMS
 
@@ -41,6 +42,8 @@ _SLOTS = 2
 _RENEWED = tl.constexpr(1 << 24)
 _MOST_SPACE = 16 << 20
 """Bytes of the workspace; groups of many ranks have fewer programs."""
+
+_FEWEST_WARPS = 4
 
 _INTEGERS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 _ELEMENTS = {
@@ -89,7 +92,7 @@ def _places_at_peers(peer_words, index, SIZE: tl.constexpr, CAPACITY: tl.constex
     peers = ()
     for step in tl.static_range(1, SIZE):
         words = tl.load(peer_words + (index + step) % SIZE).to(tl.pointer_type(tl.int64))
-        peers = peers + (tl.multiple_of(words, 16) + index * (CAPACITY * 2),)
+        peers = peers + (tl.multiple_of(words, 16) + index * (CAPACITY * 2),)  # type: ignore[assignment]
     return peers
 
 
@@ -114,7 +117,7 @@ def low_latency_kernel(
         now += 1
         flag = now.to(tl.int32)
         slot = (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
-        unit = first.to(tl.int64) + place
+        unit = first + place.to(tl.int64)
         inside = unit < units
         mine = _load_units(x, unit, count, EACH, INTEGER, WHOLE)
         for step in tl.static_range(SIZE - 1):
@@ -163,20 +166,23 @@ def _space_of(team: Team, group: object, device: torch.device) -> LowLatencySpac
     return workspace("all_reduce ll", team.ranks, make)
 
 
-def low_latency_launch(
-    x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, *, programs: int, units: int
-) -> Launch:
-    """What ``all_reduce`` launches for "ll"; for contiguous tensors with at least one element, checked before.
-
-    programs: at most so many. units: of a piece, a power of 2 up to ``CAPACITY``: the threads of a program.
-    """
+def low_latency_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
+    """What ``all_reduce`` launches for "ll"; for contiguous tensors with at least one element, checked before."""
     count, width, element = x.numel(), x.element_size(), _ELEMENTS[x.dtype]
     space = _space_of(team, group, x.device)
     whole = (x.data_ptr() | out.data_ptr() | count * width) % UNIT_BYTES == 0
     x, out = (tensor.view(-1).view(torch.int64) if whole else tensor.view(-1) for tensor in (x, out))
+    warps = min(plan.warps, CAPACITY // 32) or warps_for(count * width, space.programs)
+    units = 32 * warps
     pieces = triton.cdiv(count * width, UNIT_BYTES * units)
-    return Launch.of(low_latency_kernel, min(pieces, programs, space.programs))(
+    return Launch.of(low_latency_kernel, min(pieces, plan.programs or space.programs, space.programs))(
         x, out, space.words.view(-1), space.peer_words, space.epochs, team.index, x.numel(),
         SIZE=team.size, EACH=UNIT_BYTES // width, ELEMENT=element, INTEGER=_INTEGERS[width], WHOLE=whole,
-        UNITS=units, CAPACITY=CAPACITY, SUM=accumulator, OP=op, num_warps=max(1, units // 32),
+        UNITS=units, CAPACITY=CAPACITY, SUM=accumulator, OP=op, num_warps=warps,
     )  # fmt: skip
+
+
+def warps_for(nbytes: int, programs: int) -> int:
+    """Warps of a program, a thread a unit: as few as move all in one piece each, from 4 on, up to what a place holds."""
+    needed = triton.next_power_of_2(triton.cdiv(triton.cdiv(nbytes, UNIT_BYTES * 32), programs))
+    return max(_FEWEST_WARPS, min(needed, CAPACITY // 32))

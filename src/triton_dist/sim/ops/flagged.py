@@ -19,18 +19,28 @@ _UNIT = 16
 
 
 def push(context: Program, units, data, flag, mask, shape: tuple[int, ...], location: int) -> Steps:
-    """Store units. All first words come before all second ones, and others may run between: nothing orders the words of a unit."""
+    """Store units. Nothing orders their words, so they land in four parts, in an order that changes; others may run between."""
     units, chosen, expected = _units(context, units, flag, mask, shape, "st")
-    values, memory = np.broadcast_to(data, shape)[chosen].astype(np.int64), context.memory
-    for offset, halves in ((0, values), (8, values >> 32)):
-        words, _, _ = addresses_of(context, units + offset, (chosen,), shape, _WORD, "st", None)
-        if words.size:
-            scalar_view(_WORD)[element_index(words, _WORD.itemsize)] = (halves & 0xFFFFFFFF) | expected << 32
-            for word in words.tolist():
-                memory.writes[word] = (context, expected, context.clock, location)
-            memory.changed(int(words.min()), int(words.max()) + _WORD.itemsize, context)
+    values = np.where(chosen, data, 0).astype(np.int64)
+    front = (np.cumsum(chosen.reshape(-1)) * 2 <= np.count_nonzero(chosen)).reshape(shape)
+    parts = [(front, 0), (front, 8), (~front, 0), (~front, 8)]
+    first = (expected + context.rank) % len(parts)
+    for part, offset in parts[first:] + parts[:first]:
+        _put(context, units + offset, chosen & part, (values >> 4 * offset & 0xFFFFFFFF) | expected << 32, expected, location)
         yield
     return 0
+
+
+def _put(context: Program, words, chosen, values, flag: int, location: int) -> None:
+    """Store some words of a tile, and wake who waits for them."""
+    places, _, _ = addresses_of(context, words, (chosen,), chosen.shape, _WORD, "st", None)
+    if not places.size:
+        return
+    scalar_view(_WORD)[element_index(places, _WORD.itemsize)] = values[chosen]
+    memory = context.memory
+    for place in places.tolist():
+        memory.writes[place] = (context, flag, context.clock, location)
+    memory.changed(int(places.min()), int(places.max()) + _WORD.itemsize, context)
 
 
 def take(context: Program, units, flag, mask, shape: tuple[int, ...], location: int) -> Steps:
