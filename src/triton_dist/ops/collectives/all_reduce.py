@@ -142,11 +142,7 @@ def all_reduce(
     if method == "library" and not dist.is_initialized():
         raise InvalidArgumentError("all_reduce: method='library' needs torch.distributed; call dist.init_process_group first")
     plan = plan_for(nbytes, team, exact or not dist.is_initialized()) if method == "auto" else Plan(method)
-    if plan.method == "library":
-        _by_library(x, out, op, group)
-    elif nbytes:
-        launch = {"ll": low_latency_launch, "one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
-        launch(x.contiguous(), out, team, group, accumulator, op, plan).run()
+    run_plan(plan, x, out, team, group, accumulator, op)
     return out
 
 
@@ -167,6 +163,15 @@ def plan_for(nbytes: int, team: Team, exact: bool) -> Plan:
             f"all_reduce: the tuned method {plan.method!r} is not one of {METHODS[1:]}: the table is of another version, tune again"
         )
     return plan or Plan(choose_method(nbytes, team.size, exact))
+
+
+def run_plan(plan: Plan, x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> None:
+    """Do a checked call as ``plan`` says."""
+    if plan.method == "library":
+        _by_library(x, out, op, group)
+    elif x.numel():
+        launch = {"ll": low_latency_launch, "one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
+        launch(x.contiguous(), out, team, group, accumulator, op, plan).run()
 
 
 def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
