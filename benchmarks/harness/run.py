@@ -27,7 +27,7 @@ class Case:
     """One shape of a benchmark. build: allocates and returns the methods, as a context manager that frees at its end.
 
     bounds: from the results, what no implementation can be faster than (see ``comparison.compare``), given the link's rates too.
-    turns: see ``timing.Options``.
+    turns, most_inner: see ``timing.Options``.
     """
 
     shape: str
@@ -36,6 +36,7 @@ class Case:
     build: Callable[[Machine], contextlib.AbstractContextManager[Sequence[Method]]]
     bounds: Callable[[Sequence[MethodResult], dict[str, float]], Mapping[str, float | None]]
     turns: int = 1
+    most_inner: int = 100
 
     @property
     def name(self) -> str:
@@ -93,7 +94,11 @@ def _run_case(
     machine: Machine, case: Case, arguments: argparse.Namespace, link: dict[str, float], watchdog: Watchdog
 ) -> Iterable[CaseResult]:
     options = Options(
-        rounds=arguments.rounds, turns=case.turns, seed=arguments.seed, **({"span_us": 1, "warm_up": 1} if machine.dry else {})
+        rounds=arguments.rounds,
+        turns=case.turns,
+        most_inner=case.most_inner,
+        seed=arguments.seed,
+        **({"span_us": 1, "warm_up": 1} if machine.dry else {}),
     )
     with watchdog.watch(f"{case.name}: making the inputs"):
         built = contextlib.ExitStack()

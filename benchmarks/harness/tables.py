@@ -6,7 +6,8 @@ A document holds
     (the table, written by ``python benchmarks/tables.py README.md``)
     <!-- end of benchmark table -->
 
-The path is relative to the document. mode, shapes and any of the sizes by name choose cases; all are shown if none is given. Below the
+The path is relative to the document. mode, shapes and any of the sizes by name choose cases; all are shown if none is given. variants=shown
+adds a column for each way that ours can be told to go. Below the
 table a summary counts all cases of the file, so a table of a few cases can't hide where ours loses.
 """
 
@@ -45,18 +46,24 @@ def case_line(case: CaseResult) -> str:
     return ", ".join(parts)
 
 
-def table_rows(cases: Iterable[CaseResult], host: bool = True) -> list[list[str]]:
-    """Heading and one row a case: sizes, ours with interval, host time, every peer, ratio with interval, share of the bound, error."""
+def table_rows(cases: Iterable[CaseResult], host: bool = True, variants: bool = False) -> list[list[str]]:
+    """Heading and one row a case: sizes, ours with interval, host time, every peer, ratio with interval, share of the bound, error.
+
+    Where there are more than two peers a column names the best. variants: also a column for each of our own ways.
+    """
     cases = list(cases)
     sizes = list(dict.fromkeys(name for case in cases for name in case.sizes))
-    peers = list(dict.fromkeys(method.name for case in cases for method in case.methods if method.kind == "peer"))
-    heading = ["shape", *sizes, "mode", "ours, us", *(["host, us"] if host else []), *peers, "ours / best peer", "share of bound", "error"]
-    rows = [heading]
+    kinds = ("variant", "peer") if variants else ("peer",)
+    others = list(dict.fromkeys(method.name for kind in kinds for case in cases for method in case.methods if method.kind == kind))
+    best = len({method.name for case in cases for method in case.methods if method.kind == "peer"}) > 2
+    heading = ["shape", *sizes, "mode", "ours, us", *(["host, us"] if host else []), *others, *(["best peer"] if best else [])]
+    rows = [[*heading, "ours / best peer", "share of bound", "error"]]
     for case in cases:
         ours = case.ours
-        row = [case.shape, *(str(case.sizes.get(name, "")) for name in sizes), case.mode, _with_interval(ours)]
+        row = [case.shape, *(_size(name, case.sizes.get(name)) for name in sizes), case.mode, _with_interval(ours)]
         row += [_number(ours.host_us if ours else None)] if host else []
-        row += [_time(case.method(name)) for name in peers]
+        row += [_time(case.method(name)) for name in others]
+        row += [case.comparison.best_peer or ""] if best else []
         share = case.comparison.share
         row += [_ratio(case), "" if share is None else f"{share:.2f}", "" if ours is None or ours.error is None else f"{ours.error:.1e}"]
         rows.append(row)
@@ -67,7 +74,7 @@ def plain_table(report: Report) -> str:
     """All cases, aligned, and the summary."""
     if not report.cases:
         return "no case was measured"
-    rows = table_rows(report.cases)
+    rows = table_rows(report.cases, variants=True)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join([*lines, "", summary(report)])
@@ -75,10 +82,14 @@ def plain_table(report: Report) -> str:
 
 def markdown_table(report: Report, choice: dict[str, list[str]]) -> str:
     """The chosen cases as a Markdown table with the summary below. Raises ValueError for a choice that no case fits."""
+    choice = dict(choice)
+    shown = choice.pop("variants", None)
+    if shown not in (None, ["shown"]):
+        raise ValueError(f"variants={','.join(shown)} in a benchmark table's marker; it can be variants=shown")
     cases = [case for case in report.cases if _fits(case, choice)]
     if not cases:
         raise ValueError(f"no case of the file fits {choice}; shapes there: {sorted({case.shape for case in report.cases})}")
-    heading, *rows = table_rows(cases, host=any(case.mode == "eager" for case in cases))
+    heading, *rows = table_rows(cases, host=any(case.mode == "eager" for case in cases), variants=shown is not None)
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{summary(report)}\n"
 
@@ -155,6 +166,17 @@ def _fits(case: CaseResult, choice: dict[str, list[str]]) -> bool:
     if unknown:
         raise ValueError(f"{sorted(unknown)} can't choose cases; use {sorted(facts)}")
     return all(facts[name] in values for name, values in choice.items())
+
+
+def _size(name: str, value: int | None) -> str:
+    """A size of a case; bytes in the unit that they are a whole number of."""
+    if value is None:
+        return ""
+    if name == "bytes" and value >= 1024:
+        for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+            if value % (1 << shift) == 0:
+                return f"{value >> shift} {unit}"
+    return str(value)
 
 
 def _number(value: float | None) -> str:

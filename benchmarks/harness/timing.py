@@ -38,6 +38,7 @@ class Method:
     call: queues the work on the current stream and returns its result; its argument counts the calls of a span from 0, so that a
     method may take turns among several inputs. outputs: tensors that the call overwrites; they are filled with NaN before a check.
     error: the relative error of a result of ``call(turn)``, given (result, turn). kind: see ``MethodResult``.
+    reset: of a method that works in place; sets its input back before the calls of a check, which begin with turn 0.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Method:
     error: Callable[[Any, int], float]
     tolerance: float
     outputs: tuple[torch.Tensor, ...] = ()
+    reset: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,11 @@ class Options:
 
 @dataclass
 class _Runner:
-    """A method that is ready: ``run`` queues its ``inner`` calls."""
+    """A method that is ready: ``calls`` queues its ``inner`` calls."""
 
     method: Method
     result: MethodResult
-    run: Callable[[], None]
-    captured: Captured | None
+    calls: Captured
 
 
 def measure(machine: Machine, methods: Sequence[Method], mode: str, options: Options, watchdog: Watchdog) -> list[MethodResult]:
@@ -116,12 +117,12 @@ def _prepare(machine: Machine, method: Method, mode: str, options: Options) -> t
     _judge(result, errors)
     result.inner = _choose_inner(machine, method, mode, options)
     if mode == "eager":
-        return result, _Runner(method, result, _calls(method, result.inner), None)
+        return result, _Runner(method, result, _calls(method, result.inner))
 
     captured = _together(machine, result, NOT_CAPTURED, lambda: machine.capture(method.call, result.inner), gather=False)
     if captured is None:
         return result, None
-    runner = _Runner(method, result, captured.replay, captured)
+    runner = _Runner(method, result, captured)
     for _ in range(options.warm_up):
         captured.replay()
     _check_again(machine, runner)
@@ -156,14 +157,16 @@ def _choose_inner(machine: Machine, method: Method, mode: str, options: Options)
     return max(options.turns, min(options.most_inner, math.ceil(options.span_us / max(longest, 1e-3))))
 
 
-def _calls(method: Method, inner: int) -> Callable[[], None]:
+def _calls(method: Method, inner: int) -> Captured:
+    """Eager calls, in the form of recorded ones."""
     call = method.call
 
     def run() -> None:
         for turn in range(inner):
-            call(turn)
+            calls.result = call(turn)
 
-    return run
+    calls = Captured(run, None)
+    return calls
 
 
 def _rounds(machine: Machine, runners: list[_Runner], mode: str, options: Options) -> tuple[list[list[float]], list[list[float]]]:
@@ -179,7 +182,7 @@ def _rounds(machine: Machine, runners: list[_Runner], mode: str, options: Option
             machine.align(ahead=mode == "graph")
             begin = machine.mark()
             called = time.perf_counter()
-            runner.run()
+            runner.calls.replay()
             returned = time.perf_counter()
             end = machine.mark()
             machine.synchronize()
@@ -189,9 +192,11 @@ def _rounds(machine: Machine, runners: list[_Runner], mode: str, options: Option
 
 
 def _spoil(method: Method) -> None:
-    """NaN into what the call has to write, so that an old result can't pass."""
+    """NaN into what the call has to write, so that an old result can't pass; the input again into what it writes over."""
     for output in method.outputs:
         output.view(torch.uint8).fill_(0x7F) if output.element_size() == 1 else output.fill_(float("nan"))
+    if method.reset is not None:
+        method.reset()
 
 
 def _checked(machine: Machine, method: Method, value: Any, turn: int) -> float:
@@ -205,10 +210,8 @@ def _check_again(machine: Machine, runner: _Runner) -> None:
 
     def act() -> float:
         _spoil(method)
-        if runner.captured is None:
-            return _checked(machine, method, method.call(inner - 1), inner - 1)
-        runner.run()
-        return _checked(machine, method, runner.captured.result, inner - 1)
+        runner.calls.replay()
+        return _checked(machine, method, runner.calls.result, inner - 1)
 
     errors = _together(machine, runner.result, FAILED, act)
     if errors is not None:

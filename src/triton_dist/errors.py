@@ -156,6 +156,10 @@ class CollectiveMismatchError(TritonDistError, RuntimeError):
     """Ranks of a process group called different collectives at the same point, or the same one with other shapes."""
 
 
+class TuningTableError(TritonDistError, ValueError):
+    """A file of ``triton-dist tune`` can't be used; the text says which one and why."""
+
+
 class PrimitiveArgumentError(TritonDistError, TypeError):
     """A device primitive was called with a scope, semantic, dtype or rank it does not take (raised while compiling)."""
 

@@ -155,3 +155,23 @@ def test_a_line_has_a_gap_where_a_method_does_not_count(report_path):
     assert [size for size, *_ in points] == [64, 512, 4096]
     assert [math.isnan(share) for _, share, _, _ in points] == [False, True, False]
     assert all(low <= share <= high for _, share, low, high in points if not math.isnan(share))
+
+
+def test_columns_of_variants_and_of_the_best_peer(report_path, tmp_path):
+    methods = [timed("ours", "ours", 6.0), timed("ours:ll", "variant", 5.0)]
+    methods += [timed(name, "peer", time) for name, time in (("nccl", 12.0), ("one-shot", 7.5), ("two-shot", 8.0))]
+    case = CaseResult("all_reduce", {"bytes": 8192}, "bf16", 4, "graph", methods, compare(methods, {"link": 1.0}))
+    report = Report("collectives", {"cards": ["x"], "date": "now"}, {}, {}, [case])
+    save(report, tmp_path / "report.json")
+    document = tmp_path / "page.md"
+    document.write_text(TABLE.format("report.json bytes=8192 variants=shown", ""))
+    heading, _, row = update_document(document).splitlines()[2:5]
+    assert heading == (
+        "| shape | bytes | mode | ours, us | ours:ll | nccl | one-shot | two-shot | best peer | ours / best peer | share of bound | error |"
+    )
+    assert row.startswith("| all_reduce | 8 KiB | graph | 6.0 [6.0, 6.0] | 5.0 | 12.0 | 7.5 | 8.0 | one-shot | 0.800")
+    document.write_text(TABLE.format("report.json variants=no", ""))
+    with pytest.raises(ValueError, match="it can be variants=shown"):
+        update_document(document)
+    document.write_text(TABLE.format("report.json", ""))
+    assert "ours:ll" not in update_document(document)

@@ -34,3 +34,21 @@ def test_ag_gemm(ranks, tmp_path):
         assert fused == "measured" or (case["mode"] == "graph" and fused == "not captured"), states
         assert all(status == "measured" for status, _ in states.values()), states
         assert case["comparison"]["ratio_high"] > 0 and len(case["methods"][0]["samples_us"]) == 20
+
+
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_collectives(ranks, tmp_path):
+    if ranks > GPUS:
+        pytest.skip(f"needs {ranks} GPUs")
+    output = tmp_path / "out.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [str(BENCHMARKS / "collectives.py"), "--bytes", "1024", "131072", "16777216", "--rounds", "20", "--json", str(output)]
+    done = subprocess.run([*command, "--budget", "200"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(output.read_text())
+    assert report["complete"] and not report["dry_run"] and not report["left_out"]
+    for case in report["cases"]:
+        states = {method["name"]: (method["status"], method["why"]) for method in case["methods"]}
+        assert all(status == "measured" for status, _ in states.values()), states
+        assert case["comparison"]["best_peer"] is not None and case["comparison"]["ratio_high"] > 0

@@ -14,6 +14,7 @@ MODULES = (
     "ops.test_all_to_all",
     "ops.test_broadcast",
     "ops.test_long_lived_epochs",
+    "ops.test_low_latency",
     "ops.test_reduce_scatter",
     "ops.test_staging_slots",
     "ops.test_stress",

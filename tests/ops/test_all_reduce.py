@@ -15,7 +15,7 @@ from triton_dist.ops import all_reduce
 
 module = importlib.import_module("triton_dist.ops.collectives.all_reduce")
 SHAPES = [(1,), (3,), (7, 5), (1000,), (33, 129), (2, 3, 4, 5), (1,), (70, 1000)]
-KERNELS = ("one_shot", "two_shot")
+KERNELS = ("ll", "one_shot", "two_shot")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -137,14 +137,21 @@ def in_subgroups() -> list[float]:
 
 
 def test_sums_of_subgroups(world):
-    assert world(in_subgroups, 4) == [[2.0, 2.0], [4.0, 4.0], [2.0, 2.0], [4.0, 4.0]]
+    assert world(in_subgroups, 4) == [[2.0] * 3, [4.0] * 3, [2.0] * 3, [4.0] * 3]
 
 
 def test_the_method_goes_by_bytes():
     sizes = [2**power for power in range(4, 31)]
-    order = [module.METHODS.index(module.choose_method(nbytes, 4)) for nbytes in sizes]
-    assert order == sorted(order) and set(order) == {1, 2, 3}
-    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"one_shot", "two_shot"}
+    for ranks, methods in (
+        (1, "one_shot"),
+        (4, "ll two_shot library"),
+        (8, "ll one_shot two_shot library"),
+        (9, "one_shot two_shot library"),
+    ):
+        order = [module.METHODS.index(module.choose_method(nbytes, ranks)) for nbytes in sizes]
+        assert order == sorted(order) and {module.METHODS[number] for number in order} == set(methods.split())
+        exact = {module.choose_method(nbytes, ranks, exact=True) for nbytes in sizes}
+        assert exact == set(methods.split()) - {"library"}
 
 
 @pytest.mark.parametrize(

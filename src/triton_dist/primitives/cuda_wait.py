@@ -11,6 +11,8 @@ since atomics on host memory are not to be had on every machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from triton_dist.runtime import context_layout
 from triton_dist.runtime import wait_layout as board
 
@@ -142,42 +144,83 @@ def wait_assembly(
     gives_word: give the word that was seen, of a ``single`` one, instead of 0.
     """
     value = 2 if single else 3
-    upper = (
-        "" if bits == 64 else _UPPER_HALVES.format(expected=board.RECORDS + board.RECORD_EXPECTED, seen=board.RECORDS + board.RECORD_SEEN)
-    )
     return (_ONE_WORD if single else _MANY_WORDS).format(
-        bits=bits,
         bytes=bits // 8,
         stride=32 * bits // 8,
         semantic=semantic,
         scope=scope,
         again=_AGAIN[cmp].format(bits=bits, value=value),
-        value=value,
-        address="$1" if single else "%address",
         seen=f"{'DONE' if single else 'SEEN'}${{:uid}}",
         after=after,
         result=f"mov.b{bits} $0, %seen;" if gives_word else "mov.u32 $0, 0;",
-        marker=f"{board.MARKER} {kernel:016x}",
-        hash=kernel,
-        kind=bits | board.COMPARISONS.index(cmp) << 8,
-        polls=board.POLLS_BETWEEN_LOOKS,
-        board_word=context_layout.word_address(context_layout.WAIT_BOARD),
-        counter_word=context_layout.word_address(context_layout.RECORD_COUNTER),
-        tick_bits=board.TICK_BITS,
-        bound=board.BOUND,
-        abort=board.ABORT,
-        request=board.REQUEST,
-        abort_value=board.TIMED_OUT,
-        timed_out=board.STAMP_TIMED_OUT,
-        last_slot=board.RECORD_SLOTS - 1,
-        record_bytes=board.RECORD_BYTES,
-        hash_offset=board.RECORDS + board.RECORD_HASH,
-        address_offset=board.RECORDS + board.RECORD_ADDRESS,
-        expected=board.RECORDS + board.RECORD_EXPECTED,
-        seen_offset=board.RECORDS + board.RECORD_SEEN,
-        place=board.RECORDS + board.RECORD_PLACE,
-        elapsed=board.RECORDS + board.RECORD_ELAPSED,
-        kind_offset=board.RECORDS + board.RECORD_KIND,
-        stamp=board.RECORDS + board.RECORD_STAMP,
-        upper=upper,
+        **_facts(bits, cmp, kernel, value, "$1" if single else "%address"),
     )
+
+
+def flagged_wait_assembly(*, ranks: Sequence[int], distance: int, kernel: int) -> str:
+    """The text of one thread's wait for the unit of each of ``ranks``: 16 bytes, two words of 4 bytes of data and a flag of 4 bytes behind.
+
+    A unit is there when both of its words carry the flag. All units are loaded at each poll, so that their latencies overlap. Results: the
+    8 bytes of data of each rank, 0 for one that is not waited for. Operands: the address of the unit of rank 0 (that of rank r is
+    ``r * distance`` bytes on), the flag, a rank that is not waited for, and whether the thread waits at all. Each word is read as one
+    (b64), relaxed at system scope: what is in it came with its flag, and nothing else is ordered.
+    """
+    unit, flag, own, waits = (f"${len(ranks) + number}" for number in range(4))
+    lines = ["{{", _REGISTERS, ".reg .pred %on; .reg .pred %bad; .reg .b64 %address;"]
+    lines += [".reg .b32 %data; .reg .b32 %flag; .reg .b32 %more; .reg .b32 %other;"]
+    lines += [f".reg .pred %on{rank}; .reg .b64 %first{rank}; .reg .b64 %second{rank};" for rank in ranks]
+    lines += ["{marker} ${{:uid}}", f"setp.ne.s32 %on, {waits}, 0;"]
+    lines += [f"mov.u64 %first{rank}, 0; mov.u64 %second{rank}, 0; setp.ne.and.s32 %on{rank}, {own}, {rank}, %on;" for rank in ranks]
+    lines += [_START, "POLL${{:uid}}:", "setp.ne.s32 %again, 0, 0;"]
+    lines += [f"@%on{rank} ld.relaxed.sys.global.v2.b64 {{{{%first{rank}, %second{rank}}}}}, [{unit}+{rank * distance}];" for rank in ranks]
+    for rank in ranks:
+        lines += [f"mov.b64 {{{{%data, %flag}}}}, %first{rank}; mov.b64 {{{{%more, %other}}}}, %second{rank};"]
+        lines += [f"setp.ne.s32 %bad, %flag, {flag}; setp.ne.or.s32 %bad, %other, {flag}, %bad;"]
+        lines += [f"and.pred %bad, %bad, %on{rank}; or.pred %again, %again, %bad;"]
+    lines += ["@!%again bra DONE${{:uid}};", "sub.s32 %left, %left, 1; setp.ne.s32 %look, %left, 0;", "@%look bra POLL${{:uid}};"]
+    lines += [_LOOK, _ELECT, f"add.s64 %address, {unit}, 4; mov.u32 %seen, {flag};"]
+    for rank in ranks:  # the record is of the last word that is not there
+        for word, offset in ((f"%first{rank}", 4), (f"%second{rank}", 12)):
+            lines += [f"mov.b64 {{{{%data, %flag}}}}, {word}; setp.ne.and.s32 %bad, %flag, {flag}, %on{rank};"]
+            lines += [f"@%bad mov.u32 %seen, %flag; @%bad add.s64 %address, {unit}, {rank * distance + offset};"]
+    lines += [_RECORD, "DONE${{:uid}}:"]
+    for number, rank in enumerate(ranks):
+        lines += [f"mov.b64 {{{{%data, %flag}}}}, %first{rank}; mov.b64 {{{{%more, %other}}}}, %second{rank};"]
+        lines += [f"mov.b64 ${number}, {{{{%data, %more}}}};"]
+    text = "\n".join([*lines, "}}"])
+    return text.format(**_facts(32, "eq", kernel, int(flag[1:]), "%address"))
+
+
+def _facts(bits: int, cmp: str, kernel: int, value: int, address: str) -> dict[str, object]:
+    """What the texts above are filled with. value: number of the operand that is waited for. address: of the word that a record names."""
+    upper = (
+        "" if bits == 64 else _UPPER_HALVES.format(expected=board.RECORDS + board.RECORD_EXPECTED, seen=board.RECORDS + board.RECORD_SEEN)
+    )
+    return {
+        "bits": bits,
+        "value": value,
+        "address": address,
+        "marker": f"{board.MARKER} {kernel:016x}",
+        "hash": kernel,
+        "kind": bits | board.COMPARISONS.index(cmp) << 8,
+        "polls": board.POLLS_BETWEEN_LOOKS,
+        "board_word": context_layout.word_address(context_layout.WAIT_BOARD),
+        "counter_word": context_layout.word_address(context_layout.RECORD_COUNTER),
+        "tick_bits": board.TICK_BITS,
+        "bound": board.BOUND,
+        "abort": board.ABORT,
+        "request": board.REQUEST,
+        "abort_value": board.TIMED_OUT,
+        "timed_out": board.STAMP_TIMED_OUT,
+        "last_slot": board.RECORD_SLOTS - 1,
+        "record_bytes": board.RECORD_BYTES,
+        "hash_offset": board.RECORDS + board.RECORD_HASH,
+        "address_offset": board.RECORDS + board.RECORD_ADDRESS,
+        "expected": board.RECORDS + board.RECORD_EXPECTED,
+        "seen_offset": board.RECORDS + board.RECORD_SEEN,
+        "place": board.RECORDS + board.RECORD_PLACE,
+        "elapsed": board.RECORDS + board.RECORD_ELAPSED,
+        "kind_offset": board.RECORDS + board.RECORD_KIND,
+        "stamp": board.RECORDS + board.RECORD_STAMP,
+        "upper": upper,
+    }

@@ -24,3 +24,25 @@ def poll_words(ptr, count, value, CMP: tl.constexpr, SEMANTIC: tl.constexpr, SCO
         seen = tl.atomic_add(ptr + index, 0, sem=SEMANTIC, scope=SCOPE)
         while not holds(seen, value, CMP):
             seen = tl.atomic_add(ptr + index, 0, sem=SEMANTIC, scope=SCOPE)
+
+
+@triton.jit
+def push_flagged(unit, data, flag, mask):
+    """Stores units of ``flagged.py`` by atomics, which write a word as one."""
+    upper = flag.to(tl.int64) << 32
+    tl.atomic_xchg(unit, (data & 0xFFFFFFFF) | upper, mask=mask, sem="relaxed", scope="sys")
+    tl.atomic_xchg(unit + 1, ((data >> 32) & 0xFFFFFFFF) | upper, mask=mask, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def _flagged_word(word, flag, mask):
+    seen = tl.atomic_or(word, 0, mask=mask, sem="relaxed", scope="sys")
+    while tl.max((mask & ((seen >> 32).to(tl.int32) != flag)).to(tl.int32)) != 0:
+        seen = tl.atomic_or(word, 0, mask=mask, sem="relaxed", scope="sys")
+    return seen & 0xFFFFFFFF
+
+
+@triton.jit
+def take_flagged(unit, flag, mask):
+    """Waits until the units carry the flag, and gives their data."""
+    return _flagged_word(unit, flag, mask) | (_flagged_word(unit + 1, flag, mask) << 32)

@@ -21,7 +21,14 @@ LITERAL = re.compile(r'(\bstamp=")([0-9a-f]{16})(")')
 
 STAMPED_FILES = tuple(
     _DIRECTORY / name
-    for name in ("functions.py", "thread_functions.py", "word_functions.py", "shmem_functions.py", "shmem_team_functions.py")
+    for name in (
+        "functions.py",
+        "thread_functions.py",
+        "word_functions.py",
+        "flagged_functions.py",
+        "shmem_functions.py",
+        "shmem_team_functions.py",
+    )
 )
 """The files whose functions carry the stamp."""
 
@@ -37,6 +44,7 @@ LOWERING_FILES = tuple(
         "cuda_threads.py",
         "cuda_wait.py",
         "extern_call.py",
+        "flagged.py",
         "hip.py",
         "hip_functions.py",
         "hip_threads.py",

@@ -19,7 +19,22 @@ from .check.actors import thread_of
 from .emit_lanes import Lanes
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, block_memory, debug, descriptor, divergence, lanes, matrix, multicast, primitives, reduce, shmem, twins, warps
+from .ops import (
+    arith,
+    block_memory,
+    debug,
+    descriptor,
+    divergence,
+    flagged,
+    lanes,
+    matrix,
+    multicast,
+    primitives,
+    reduce,
+    shmem,
+    twins,
+    warps,
+)
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -73,6 +88,7 @@ class ModuleEmitter:
             "multicast": multicast,
             "primitives": primitives,
             "block_memory": block_memory,
+            "flagged": flagged,
             "warps": warps,
             "reduce": reduce,
             "shmem": shmem,

@@ -154,6 +154,21 @@ def _tid(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, s
     emitter.assign(operation, "primitives.thread_index(C)" if parameters["axis"] == "0" else "np.zeros(C.threads, np.int32)")
 
 
+def _push_flagged(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
+    emitter.line(f"yield from flagged.push({_units(emitter, operation)})")
+    emitter.alias(operation.results[0], "0")
+
+
+def _take_flagged(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
+    emitter.assign(operation, f"yield from flagged.take({_units(emitter, operation)})")
+
+
+def _units(emitter: FunctionEmitter, operation: Operation) -> str:
+    if emitter.mask is not None:
+        raise emitter.fail("units with flags are moved by the whole block, but only some threads of the block come here")
+    return f"C, {', '.join(emitter.arrays(operation))}, {operation.result_types[0].shape}, {emitter.location_number()}"
+
+
 def _fence(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str]) -> None:
     """Memory is sequentially consistent here; the order matters to the checks only."""
     emitter.alias(operation.results[0], "0")
@@ -195,6 +210,8 @@ _PRIMITIVES = {
     "symm_at": _symm_at,
     "consume_token": _consume_token,
     "wait": _wait,
+    "push_flagged": _push_flagged,
+    "take_flagged": _take_flagged,
     "notify": _notify,
     "ld": _load_word,
     "st": _store_word,

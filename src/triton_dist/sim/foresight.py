@@ -86,7 +86,8 @@ def _of_program(machine: Machine, program: Program, request: WaitRequest) -> dic
 
 
 def _fulfil(request: WaitRequest) -> None:
-    value = wrap(request.expected + _STEP.get(request.compare, 0), 8 * request.itemsize)
+    flag = request.expected << 32 if request.compare == "flag" else request.expected
+    value = wrap(flag + _STEP.get(request.compare, 0), 8 * request.itemsize)
     WORDS[request.itemsize][element_index(request.address, request.itemsize)] = value
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from .memory import WORDS, Allocation, Memory, element_index
-from .requests import SYMBOLS, WaitRequest
+from .requests import SYMBOLS, WaitRequest, shown
 from .waits_for import place_in_order, waits_for
 from .work import WaitEvent
 
@@ -101,7 +101,7 @@ def word_of(memory: Memory, request: WaitRequest) -> str:
 def describe_wait(memory: Memory, request: WaitRequest) -> str:
     """What a wait is for, what it sees and who wrote that."""
     allocation = memory.find(request.address)
-    seen = WORDS[request.itemsize][element_index(request.address, request.itemsize)] if allocation else "?"
+    seen = shown(request.compare, WORDS[request.itemsize][element_index(request.address, request.itemsize)]) if allocation else "?"
     text = f"waits for {word_of(memory, request)} {SYMBOLS[request.compare]} {request.expected}; it is {seen}"
     return text + _who_wrote(memory, allocation, request.address)
 

@@ -19,11 +19,17 @@ COMPARISONS: dict[str, Callable[[int, int, int], bool]] = {
     "gt": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) > half,
     "le": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) <= half,
     "lt": lambda seen, expected, half: (seen - expected + half) & (2 * half - 1) < half,
+    "flag": lambda seen, expected, half: int(seen) >> 32 == expected,
 }
 """Conditions of a wait on signed words. Ordered ones look at the sign of the difference, so that a counter may wrap around; half is
-``1 << (bits - 1)``."""
+``1 << (bits - 1)``. "flag" looks at the upper half of a word of 64 bits, which is a signal beside 4 bytes of data."""
 
-SYMBOLS = {"eq": "==", "ne": "!=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+SYMBOLS = {"eq": "==", "ne": "!=", "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "flag": "to carry the flag"}
+
+
+def shown(compare: str, value: int) -> int:
+    """What of a word the condition looks at."""
+    return int(value) >> 32 if compare == "flag" else value
 
 
 @dataclass(slots=True)

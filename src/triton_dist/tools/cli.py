@@ -90,6 +90,19 @@ def _app(typer: Any) -> Any:
 
         raise typer.Exit(attach_to(pid))
 
+    @app.command()
+    def tune(
+        operators: str = typer.Option("all_reduce", "--operators", help="Names, separated by commas."),
+        max_bytes: int = typer.Option(1 << 30, "--max-bytes", min=1, help="The largest message that is measured."),
+        budget: float = typer.Option(None, "--budget", help="Seconds after which no further size begins."),
+        dry_run: bool = typer.Option(False, "--dry-run", help="On simulated ranks, two sizes; writes nothing."),
+        ranks: int = typer.Option(2, "--ranks", min=1, help="Simulated ranks of a dry run."),
+    ) -> None:
+        """Measure this machine's collectives and write the table that they choose by. Start it by torchrun, one rank a GPU."""
+        from .tune.command import tune as tune_machine
+
+        raise typer.Exit(tune_machine(operators=names(operators), max_bytes=max_bytes, budget=budget, dry_run=dry_run, ranks=ranks))
+
     several_ranks = typer.Option(["2"], "--ranks", help="Simulated ranks; several numbers, separated by commas, are tried in turn.")
     script_arguments = typer.Argument(None, help="The script's own arguments; options of triton-dist come before the script.")
 

@@ -1,5 +1,6 @@
-"""All-reduce by one kernel, in two forms, and by the library where that is faster.
+"""All-reduce by one kernel, in three forms, and by the library where that is faster.
 
+``ll``: every rank sends its tensor to all others with a flag in each word: no signal and no barrier; see low_latency.py.
 ``one_shot``: every rank stages its tensor and adds up everyone's: one signal's latency, but all of it is read from every other rank.
 ``two_shot``: rank ``r`` adds up part ``r`` only and stores the result to everyone: two signals' latency, two parts to and from each peer.
 Who writes and resets what: see staging.py. The results of a rank are written by all ranks, each its part. ``two_shot`` needs one slot only:
@@ -17,14 +18,19 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, TuningTableError
 from ...runtime.preload import Launch
 from ..team import Team, find_team
+from .low_latency import low_latency_launch
+from .plans import Plan, planned
 from .reduction import accumulator_of, reduce_staged, staging_at
-from .staging import Staging, end_call, meet, programs_for, staging_of
+from .staging import MAX_PROGRAMS, Staging, end_call, meet, programs_for, staging_of
 from .words import round_up
 
-METHODS = ("auto", "one_shot", "two_shot", "library")
+METHODS = ("auto", "ll", "one_shot", "two_shot", "library")
+_LOW_LATENCY_WIRE_BYTES = 3 << 19
+"""What "ll" sends from a rank at most, twice the data to every peer: beyond, a signal costs less than its flags."""
+_LOW_LATENCY_RANKS = 8
 _ONE_SHOT_BYTES = 256 << 10
 _TWO_SHOT_BYTES = 8 << 20
 _MOST_PROGRAM_BYTES = 16 << 10
@@ -111,11 +117,13 @@ def all_reduce(
     bfloat16, float8_e4m3fn, float8_e5m2, int64, int32, int16, int8 or uint8.
     op: "sum", "avg", "max" or "min"; a NaN in ``x`` is one in the result. out: of x's shape and dtype, contiguous; may be ``x``; allocated
     if None. group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
-    method: "one_shot", "two_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes.
-    The two of this package add up in float32 (float64, integers: in their own width, at least 32 bits) from the group's first rank to its
+    method: "ll", "one_shot", "two_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes
+    and this machine's table, if ``triton-dist tune`` has written one (docs/collectives_tuning.md).
+    The three of this package add up in float32 (float64, integers: in their own width, at least 32 bits) from the group's first rank to its
     last and round once: all ranks and all runs have the same bits. exact: "auto" never takes the library, whose order is its own.
     Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
-    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError,
+    TuningTableError.
     """
     team = find_team(group, "all_reduce")
     if not isinstance(x, torch.Tensor):
@@ -134,44 +142,61 @@ def all_reduce(
     nbytes = x.numel() * x.element_size()
     if method == "library" and not dist.is_initialized():
         raise InvalidArgumentError("all_reduce: method='library' needs torch.distributed; call dist.init_process_group first")
-    chosen = choose_method(nbytes, team.size, exact or not dist.is_initialized()) if method == "auto" else method
-    if chosen == "library":
-        _by_library(x, out, op, group)
-    elif nbytes:
-        launch = one_shot_launch if chosen == "one_shot" else two_shot_launch
-        launch(x.contiguous(), out, team, group, accumulator, op).run()
+    plan = plan_for(nbytes, team, exact or not dist.is_initialized()) if method == "auto" else Plan(method)
+    run_plan(plan, x, out, team, group, accumulator, op)
     return out
 
 
 def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
-    """The method for so many bytes on so many ranks."""
+    """The method for so many bytes on so many ranks of a machine that was not tuned."""
+    if 1 < size <= _LOW_LATENCY_RANKS and 2 * nbytes * (size - 1) <= _LOW_LATENCY_WIRE_BYTES:
+        return "ll"
     if nbytes <= _ONE_SHOT_BYTES or size == 1:
         return "one_shot"
     return "two_shot" if exact or nbytes <= _TWO_SHOT_BYTES else "library"
 
 
-def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
+def plan_for(nbytes: int, team: Team, exact: bool) -> Plan:
+    """What "auto" does for so many bytes. Every rank of the team calls it."""
+    plan = planned("all_reduce", nbytes, team, exact)
+    if plan is not None and plan.method not in METHODS[1:]:
+        raise TuningTableError(
+            f"all_reduce: the tuned method {plan.method!r} is not one of {METHODS[1:]}: the table is of another version, tune again"
+        )
+    return plan or Plan(choose_method(nbytes, team.size, exact))
+
+
+def run_plan(plan: Plan, x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> None:
+    """Do a checked call as ``plan`` says."""
+    if plan.method == "library":
+        _by_library(x, out, op, group)
+    elif x.numel():
+        launch = {"ll": low_latency_launch, "one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
+        launch(x.contiguous(), out, team, group, accumulator, op, plan).run()
+
+
+def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
     """What ``all_reduce`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
     count, width = x.numel(), x.element_size()
     space = staging_of("all_reduce one_shot", team, group, x.device)
     staging = space.two_slots(round_up(count, 16) * width)
-    programs = programs_for(count * width)
+    programs = min(plan.programs, MAX_PROGRAMS) or programs_for(count * width)
     return Launch.of(one_shot_kernel, programs)(
         x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), staging.numel() // width // 2,
-        **_constants(team, triton.cdiv(count, programs), width, accumulator, op),
+        **_constants(team, triton.cdiv(count, programs), width, accumulator, op, plan),
     )  # fmt: skip
 
 
-def two_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
+def two_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
     """What ``all_reduce`` launches for "two_shot"; for contiguous tensors with at least one element, checked before."""
     count, width = x.numel(), x.element_size()
     part = round_up(triton.cdiv(count, team.size), 16)
     space = staging_of("all_reduce two_shot", team, group, x.device)
     staging = space.two_slots(team.size * part * width)
-    programs = programs_for(part * width)
+    programs = min(plan.programs, MAX_PROGRAMS) or programs_for(part * width)
     return Launch.of(two_shot_kernel, programs)(
         x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), part, staging.numel() // width // 2,
-        **_constants(team, triton.cdiv(part, programs), width, accumulator, op),
+        **_constants(team, triton.cdiv(part, programs), width, accumulator, op, plan),
     )  # fmt: skip
 
 
@@ -181,11 +206,11 @@ def _shared(space: Staging, staging: torch.Tensor, dtype: torch.dtype, team: Tea
     return staging.view(dtype), peers, space.arrived, space.peer_arrived, space.epoch, space.finished, team.index
 
 
-def _constants(team: Team, most: int, width: int, accumulator: tl.dtype, op: str) -> dict[str, object]:
+def _constants(team: Team, most: int, width: int, accumulator: tl.dtype, op: str, plan: Plan) -> dict[str, object]:
     """Compile-time arguments of both kernels. most: elements of a piece. width: bytes of one."""
-    block = min(_MOST_PROGRAM_BYTES // width, max(16, triton.next_power_of_2(most)))
+    block = min((plan.load_bytes or _MOST_PROGRAM_BYTES) // width, max(16, triton.next_power_of_2(most)))
     words = triton.next_power_of_2(team.size)
-    return {"SIZE": team.size, "WORDS": words, "BLOCK": block, "SUM": accumulator, "OP": op, "num_warps": 8}
+    return {"SIZE": team.size, "WORDS": words, "BLOCK": block, "SUM": accumulator, "OP": op, "num_warps": plan.warps or 8}
 
 
 _LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}

@@ -43,7 +43,7 @@ def _staged(peer_staging, rank, offset, mask, ELEMENT: tl.constexpr, SUM: tl.con
 
 
 @triton.jit
-def _combine(total, more, OP: tl.constexpr):
+def combine(total, more, OP: tl.constexpr):
     """One step of the reduction."""
     if OP == "max":
         total = tl.maximum(total, more, propagate_nan=tl.PropagateNan.ALL)
@@ -51,6 +51,15 @@ def _combine(total, more, OP: tl.constexpr):
         total = tl.minimum(total, more, propagate_nan=tl.PropagateNan.ALL)
     else:
         total += more
+    return total
+
+
+@triton.jit
+def averaged(total, OP: tl.constexpr, SIZE: tl.constexpr):
+    """What has been added up, divided by the number of ranks if that is asked for."""
+    if OP == "avg":
+        # A GPU's fp32 "/" is only nearly right.
+        total = total / SIZE if total.dtype == tl.float64 else tl.div_rn(total, SIZE * 1.0)
     return total
 
 
@@ -65,11 +74,8 @@ def reduce_staged(
     total = _staged(peer_staging, 0, offset, mask, ELEMENT, SUM)
     if SIZE <= _UNROLLED:  # all loads are under way together
         for rank in tl.static_range(1, SIZE):
-            total = _combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
+            total = combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
     else:
         for rank in range(1, SIZE):
-            total = _combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
-    if OP == "avg":
-        # A GPU's fp32 "/" is only nearly right.
-        total = total / SIZE if total.dtype == tl.float64 else tl.div_rn(total, SIZE * 1.0)
-    return total
+            total = combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
+    return averaged(total, OP, SIZE)

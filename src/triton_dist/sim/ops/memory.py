@@ -144,7 +144,7 @@ def _box(context: Program, pointers: Pointers, ranges: dict, dtype: np.dtype, wh
     return address, lo, hi, counts, layout.strides
 
 
-def _addresses(context: Program, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
+def addresses_of(context: Program, pointers, masks: tuple, shape: tuple[int, ...], dtype: np.dtype, what: str, origin: Allocation | None):
     """The general case: (flat addresses of what is on, mask or None), bounds checked."""
     address = full(pointers)
     mask = None
@@ -222,7 +222,7 @@ def load(
             place = tuple(slice(*ranges[axis]) if axis in ranges else slice(None) for axis in range(len(shape)))
             result[place] = window(address, tuple(counts), strides, dtype)
             return result
-    selected, mask, common = _addresses(context, pointers, masks, shape, dtype, "load", origin)
+    selected, mask, common = addresses_of(context, pointers, masks, shape, dtype, "load", origin)
     values = scalar_view(dtype).take(element_index(selected, dtype.itemsize))
     if mask is None:
         return values.reshape(common) if common else values[0]
@@ -254,7 +254,7 @@ def store(context: Program, pointers, value, masks: tuple, dtype: np.dtype, shap
             if context.matrix_ns:
                 context.settle()  # a tile is stored when its products are done
             return
-    selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "store", origin)
+    selected, mask, _ = addresses_of(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "store", origin)
     if not selected.size:
         return
     value = np.broadcast_to(value, shape)
@@ -368,7 +368,7 @@ def atomic(
     context: Program, kind: int, pointers, value, masks: tuple, dtype: np.dtype, shape: tuple[int, ...], origin, used: bool, location: int
 ):
     """``tt.atomic_rmw`` of a tile: element by element in index order. Returns the old values (0 where masked off), or None if unused."""
-    selected, mask, _ = _addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "atomic", origin)
+    selected, mask, _ = addresses_of(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, "atomic", origin)
     result = np.zeros(shape, dtype) if used else None
     if not selected.size:
         return result
@@ -414,7 +414,7 @@ def compare_and_swap(
     context: Program, pointers, expected, value, dtype: np.dtype, shape: tuple[int, ...], origin, location: int
 ) -> np.ndarray:
     """``tt.atomic_cas`` of a tile, element by element in index order."""
-    selected, _, _ = _addresses(context, np.broadcast_to(full(pointers), shape), (), shape, dtype, _SWAP, origin)
+    selected, _, _ = addresses_of(context, np.broadcast_to(full(pointers), shape), (), shape, dtype, _SWAP, origin)
     expected = np.broadcast_to(np.asarray(expected, dtype), shape).reshape(-1)
     value = np.broadcast_to(np.asarray(value, dtype), shape).reshape(-1)
     old = [

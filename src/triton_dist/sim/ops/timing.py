@@ -30,7 +30,7 @@ def _place(
             for extent in counts:
                 size *= extent
             return [(address, size, _owner(context, low, origin))]
-    selected, _, _ = memory._addresses(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, what, origin)
+    selected, _, _ = memory.addresses_of(context, np.broadcast_to(full(pointers), shape), masks, shape, dtype, what, origin)
     _, first, counts = np.unique(selected >> STRIDE_BITS, return_index=True, return_counts=True)
     return [
         (int(selected[index]), int(count) * dtype.itemsize, _owner(context, int(selected[index]), origin))

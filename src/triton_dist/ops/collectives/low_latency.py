@@ -1,0 +1,188 @@
+"""All-reduce whose data carry their own signal: one way over the link, no barrier, no word besides; for small tensors.
+
+Every rank stores what it has straight into a place of its own at each peer, in words of 8 bytes: 4 bytes of data and behind them a flag of
+4 bytes, the number of the call (``primitives/flagged.py``; NCCL calls it LL). Whoever sees the flag has the data. It wins while twice the
+bytes to every peer take less time than a signal: up to some hundred KiB.
+
+Program ``p`` of a rank meets programs ``p`` of the others only, and counts its own pieces in ``epochs[p]``: the flag. Pieces take turns in
+two slots. That is enough without any barrier: a place has one writer and one reader, and who writes piece ``e`` over piece ``e - 2`` has
+read the reader's words of piece ``e - 1``, which it stored behind reading all of piece ``e - 2`` (a block barrier ends each piece, the end
+of a kernel each call). So every program of a grid has at least one piece, and places never move: ``CAPACITY`` and the number of ranks
+lay them out, not the call.
+
+A word that a short piece leaves alone keeps an old flag. Flags come round after 2**32 pieces, some hours; each place is stored anew long
+before, whatever the pieces' lengths: every ``RENEWED`` pieces two of them, one a slot, fill their place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.primitives.flagged_functions import push_flagged, take_flagged
+
+from ...runtime.preload import Launch
+from ...runtime.symmetric import symm_zeros
+from ..team import Team, peer_addresses, workspace
+from .plans import Plan
+from .reduction import averaged, combine
+from .staging import MAX_PROGRAMS
+
+CAPACITY = 512
+"""Units of a piece at most: 4 KiB of data, 8 KiB of words."""
+
+UNIT_BYTES = 8
+"""Data of a unit, which is two words."""
+
+_SLOTS = 2
+_RENEWED = tl.constexpr(1 << 24)
+_MOST_SPACE = 16 << 20
+"""Bytes of the workspace; groups of many ranks have fewer programs."""
+
+_FEWEST_WARPS = 4
+
+_INTEGERS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+_ELEMENTS = {
+    torch.float64: tl.float64, torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16,
+    torch.float8_e4m3fn: tl.float8e4nv, torch.float8_e5m2: tl.float8e5,
+    torch.int64: tl.int64, torch.int32: tl.int32, torch.int16: tl.int16, torch.int8: tl.int8, torch.uint8: tl.uint8,
+}  # fmt: skip
+
+
+@triton.jit
+def _at_the_place(element, part, EACH: tl.constexpr):
+    """An integer element as element number ``part`` of a unit."""
+    return (element.to(tl.int64) & (-1 if EACH == 1 else (1 << 64 // EACH) - 1)) << (part * (64 // EACH))
+
+
+@triton.jit
+def _load_units(x, unit, count, EACH: tl.constexpr, INTEGER: tl.constexpr, WHOLE: tl.constexpr):
+    """Elements of x, ``EACH`` in a unit of 8 bytes, as int64; zero behind the last. WHOLE: x is int64, and has whole units."""
+    if WHOLE:
+        units = tl.load(x + unit, mask=unit < count, other=0)
+    else:
+        units = unit * 0
+        for part in tl.static_range(EACH):
+            offset = unit * EACH + part
+            element = tl.load(x + offset, mask=offset < count, other=0.0)
+            units |= _at_the_place(element.to(INTEGER, bitcast=True), part, EACH)
+    return units
+
+
+@triton.jit
+def _reduce_part(
+    mine, theirs, index, SHIFT: tl.constexpr, ELEMENT: tl.constexpr, INTEGER: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
+    SIZE: tl.constexpr,
+):  # fmt: skip
+    """The elements ``SHIFT`` bits up in the units of all ranks, reduced in rank order; ``mine`` are those of rank ``index``."""
+    total = (tl.where(index == 0, mine, theirs[0]) >> SHIFT).to(INTEGER).to(ELEMENT, bitcast=True).to(SUM)
+    for rank in tl.static_range(1, SIZE):
+        element = (tl.where(index == rank, mine, theirs[rank]) >> SHIFT).to(INTEGER).to(ELEMENT, bitcast=True)
+        total = combine(total, element.to(SUM), OP)
+    return averaged(total, OP, SIZE).to(ELEMENT)
+
+
+@triton.jit
+def _places_at_peers(peer_words, index, SIZE: tl.constexpr, CAPACITY: tl.constexpr):
+    """Pointers to this rank's place in the first slot of the first program of every peer; each rank begins with another one."""
+    peers = ()
+    for step in tl.static_range(1, SIZE):
+        words = tl.load(peer_words + (index + step) % SIZE).to(tl.pointer_type(tl.int64))
+        peers = peers + (tl.multiple_of(words, 16) + index * (CAPACITY * 2),)  # type: ignore[assignment]
+    return peers
+
+
+@triton_dist.jit(do_not_specialize=["index"])
+def low_latency_kernel(
+    x, out, words, peer_words, epochs, index, count,
+    SIZE: tl.constexpr, EACH: tl.constexpr, ELEMENT: tl.constexpr, INTEGER: tl.constexpr, WHOLE: tl.constexpr, UNITS: tl.constexpr,
+    CAPACITY: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
+):  # fmt: skip
+    """``out`` becomes all ranks' ``x``, reduced; ``count`` elements, or with WHOLE units: then both are int64.
+
+    words: symmetric int64 words, (programs, 2 slots, SIZE, CAPACITY, 2); peer_words: int64 addresses of them on every rank. epochs: int64,
+    pieces that each program has moved, in this rank's memory. SIZE: ranks of the team. EACH: elements of a unit. ELEMENT: their type.
+    INTEGER: one as wide. UNITS: of a piece. SUM: type of the sums. OP: see reduction.py.
+    """
+    program = tl.program_id(0)
+    place = tl.arange(0, UNITS)
+    units = count if WHOLE else tl.cdiv(count, EACH)
+    now = tl.load(epochs + program)
+    peers = _places_at_peers(peer_words, index, SIZE, CAPACITY)
+    for first in range(program * UNITS, units, tl.num_programs(0) * UNITS):
+        now += 1
+        flag = now.to(tl.int32)
+        slot = (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
+        unit = first + place.to(tl.int64)
+        inside = unit < units
+        mine = _load_units(x, unit, count, EACH, INTEGER, WHOLE)
+        for step in tl.static_range(SIZE - 1):
+            push_flagged(peers[step] + slot + place * 2, mine, flag, inside)
+        if now & (_RENEWED - 1) < 2:
+            for step in tl.static_range(SIZE - 1):
+                for other in range(0, CAPACITY, UNITS):
+                    push_flagged(peers[step] + slot + (other + place) * 2, mine, flag, (other > 0) | (unit >= units))
+        theirs = take_flagged(words + slot + place * 2, CAPACITY * 16, flag, index, inside, SIZE)
+        if WHOLE:
+            sums = mine * 0
+            for part in tl.static_range(EACH):
+                result = _reduce_part(mine, theirs, index, part * (64 // EACH), ELEMENT, INTEGER, SUM, OP, SIZE)
+                sums |= _at_the_place(result.to(INTEGER, bitcast=True), part, EACH)
+            tl.store(out + unit, sums, mask=inside)
+        else:
+            for part in tl.static_range(EACH):
+                result = _reduce_part(mine, theirs, index, part * (64 // EACH), ELEMENT, INTEGER, SUM, OP, SIZE)
+                tl.store(out + unit * EACH + part, result, mask=unit * EACH + part < count)
+        tl.debug_barrier()  # so that what any thread stores for the next piece comes behind the whole block's reading this one
+    tl.store(epochs + program, now)
+
+
+@dataclass
+class LowLatencySpace:
+    """The memory of one team and stream; see the kernel. programs: for how many there is room."""
+
+    words: torch.Tensor
+    peer_words: torch.Tensor
+    epochs: torch.Tensor
+    programs: int
+
+
+def most_programs(size: int) -> int:
+    """Programs that a team of ``size`` ranks has room for."""
+    return max(1, min(MAX_PROGRAMS, _MOST_SPACE // (_SLOTS * size * CAPACITY * 16)))
+
+
+def _space_of(team: Team, group: object, device: torch.device) -> LowLatencySpace:
+    def make() -> LowLatencySpace:
+        programs = most_programs(team.size)
+        # Zeros, on all ranks before any goes on: a flag that is left over would be taken for one of a call.
+        words = symm_zeros((programs, _SLOTS, team.size, CAPACITY, 2), torch.int64, name="flagged words", group=group)
+        return LowLatencySpace(words, peer_addresses(words, team), torch.zeros(programs, dtype=torch.int64, device=device), programs)
+
+    return workspace("all_reduce ll", team.ranks, make)
+
+
+def low_latency_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
+    """What ``all_reduce`` launches for "ll"; for contiguous tensors with at least one element, checked before."""
+    count, width, element = x.numel(), x.element_size(), _ELEMENTS[x.dtype]
+    space = _space_of(team, group, x.device)
+    whole = (x.data_ptr() | out.data_ptr() | count * width) % UNIT_BYTES == 0
+    x, out = (tensor.view(-1).view(torch.int64) if whole else tensor.view(-1) for tensor in (x, out))
+    warps = min(plan.warps, CAPACITY // 32) or warps_for(count * width, space.programs)
+    units = 32 * warps
+    pieces = triton.cdiv(count * width, UNIT_BYTES * units)
+    return Launch.of(low_latency_kernel, min(pieces, plan.programs or space.programs, space.programs))(
+        x, out, space.words.view(-1), space.peer_words, space.epochs, team.index, x.numel(),
+        SIZE=team.size, EACH=UNIT_BYTES // width, ELEMENT=element, INTEGER=_INTEGERS[width], WHOLE=whole,
+        UNITS=units, CAPACITY=CAPACITY, SUM=accumulator, OP=op, num_warps=warps,
+    )  # fmt: skip
+
+
+def warps_for(nbytes: int, programs: int) -> int:
+    """Warps of a program, a thread a unit: as few as move all in one piece each, from 4 on, up to what a place holds."""
+    needed = triton.next_power_of_2(triton.cdiv(triton.cdiv(nbytes, UNIT_BYTES * 32), programs))
+    return max(_FEWEST_WARPS, min(needed, CAPACITY // 32))
