@@ -9,6 +9,8 @@ _HOMES = {
     "all_gather": "triton_dist.ops.collectives.all_gather",
     "all_reduce": "triton_dist.ops.collectives.all_reduce",
     "barrier": "triton_dist.ops.collectives.barrier",
+    "gemm_ar": "triton_dist.ops.gemm.gemm_ar",
+    "gemm_rs": "triton_dist.ops.gemm.gemm_rs",
 }
 
 __all__ = [*_HOMES]
