@@ -16,7 +16,9 @@ import triton_dist
 from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import gemm_ar, gemm_rs
-from triton_dist.ops.gemm import gemm_rs_kernels, small
+from triton_dist.ops.gemm import gemm_rs_kernels, scattering, small
+from triton_dist.ops.gemm.plan import Tiles
+from triton_dist.runtime.team import Team
 from triton_dist.runtime.world import require_world
 
 module = importlib.import_module("triton_dist.ops.gemm.gemm_rs")
@@ -26,6 +28,8 @@ EVERY = [*((gemm_rs, method) for method in RS_OWN), *((gemm_ar, method) for meth
 NAMES = [f"{operator.__name__}-{method}" for operator, method in EVERY]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float8_e4m3fn: 8e-3, torch.float8_e5m2: 8e-3}
+TILES = Tiles(m=16, n=32, k=32, programs=5, group=2)
+"""Few programs, so that each has tiles for several owners."""
 FP8_ZEROS = torch.zeros(4, 4).to(torch.float8_e4m3fn)
 
 
@@ -49,16 +53,17 @@ def reference_of(operator, call: int, rows: int, columns: int, depth: int, dtype
     return total[rank * rows // size : (rank + 1) * rows // size] if operator is gemm_rs else total
 
 
-def body(
-    operator, rows_a_rank: int, columns: int, depth: int, dtype: torch.dtype, calls: int = 3, by_columns: bool = False, **options
-) -> float:
-    """One rank: several calls on the same buffers, back to back, with other data each; the worst relative error."""
+def body(operator, rows_a_rank: int, columns: int, depth: int, dtype: torch.dtype, calls: int = 3, turned: str = "", **options) -> float:
+    """One rank: several calls on the same buffers, back to back, with other data each; the worst relative error.
+
+    turned: the operands, "a", "b" or "ab", that lie in memory by columns.
+    """
     rank, rows, device = triton_dist.rank(), rows_a_rank * triton_dist.world_size(), triton_dist.device()
     results = []
     for call in range(calls):
         a, b = (operand.to(device) for operand in operands_of(rank, call, rows, columns, depth, dtype))
-        if by_columns:
-            a, b = a.t().contiguous().t(), b.t().contiguous().t()
+        a = a.t().contiguous().t() if "a" in turned else a
+        b = b.t().contiguous().t() if "b" in turned else b
         results.append((operator(a, b, **options), reference_of(operator, call, rows, columns, depth, dtype)))
     return max(relative_error(out, reference) for out, reference in results)
 
@@ -76,11 +81,50 @@ def test_sums_of_products_match_torch(world, world_size, dtype, operator, method
 @pytest.mark.parametrize(("operator", "method"), EVERY, ids=NAMES)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 200, 16), (17, 2100, 33), (3, 5, 257), (40, 128, 128)])
 def test_sums_of_products_of_odd_shapes(world, shape, operator, method):
+    options = {"calls": 2, "turned": "ab", "method": method}
     for dtype in (torch.float32, torch.bfloat16):
-        assert (
-            max(world(body, 3, args=(operator, *shape, dtype), kwargs={"calls": 2, "by_columns": True, "method": method}))
-            < TOLERANCE[dtype]
-        )
+        assert max(world(body, 3, args=(operator, *shape, dtype), kwargs=options)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("turned", ["", "b"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
+def test_scattered_tiles_match_torch(world, world_size, dtype, turned):
+    """Sizes that no tile divides; weights as a linear layer keeps them, and the other way (which fp8 does not take)."""
+    if dtype == torch.float8_e4m3fn:
+        turned = "b"
+    options = {"method": "fused", "tiles": TILES, "turned": turned}
+    assert max(world(body, world_size, args=(gemm_rs, 72, 112, 80, dtype), kwargs=options, seed=world_size)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("programs", [1, 4, 7, 64])
+@pytest.mark.parametrize("parts", [True, False])
+def test_every_way_to_split_the_last_turn_of_scattered_tiles(programs, parts):
+    """The last turn of the grid is split only in tiles that are wide enough, so these are; 3 x 4 x 3 of them."""
+    options = {"method": "fused", "tiles": Tiles(16, 128, 32, programs=programs, group=3, split_tail=parts), "turned": "b", "calls": 2}
+    assert max(triton_dist.simulate(body, 3, args=(gemm_rs, 64, 384, 64, torch.bfloat16), kwargs=options, seed=programs)) < 8e-3
+
+
+def scattered_in_a_team() -> float:
+    """Of ranks 1 and 3: descriptors begin at the lowest of them."""
+    rank, device = triton_dist.rank(), triton_dist.device()
+    if rank not in (1, 3):
+        return 0.0
+    parts = [operands_of(other, 0, 64, 96, 32, torch.bfloat16) for other in (1, 3)]
+    team = Team(rank // 2, (1, 3))
+    out = gemm_rs(*(part.to(device) for part in parts[rank // 2]), group=team, method="fused", tiles=TILES)
+    total = sum(a.double() @ b.double() for a, b in parts)
+    return relative_error(out, total[rank // 2 * 32 :][:32])
+
+
+def test_scattered_tiles_of_a_team(world):
+    assert max(world(scattered_in_a_team, 4)) < 8e-3
+
+
+def test_scattered_tiles_have_no_data_race():
+    options = {"method": "fused", "tiles": TILES, "turned": "b"}
+    for seed in range(3):
+        triton_dist.simulate(body, 3, args=(gemm_rs, 40, 112, 48, torch.bfloat16), kwargs=options, seed=seed, check="race")
 
 
 def one_call(operator, method: str) -> torch.Tensor:
@@ -113,10 +157,8 @@ def added_up_in_rank_order(operator, method: str) -> bool:
     return torch.equal(out, total.to(torch.bfloat16))
 
 
-def alone() -> object:
-    """A team of this rank only, in which a product is just that."""
-    from triton_dist.runtime.team import Team
-
+def alone() -> Team:
+    """Of this rank only: a product is just that in it."""
     return Team(0, (triton_dist.rank(),))
 
 
@@ -252,6 +294,9 @@ def square(**options) -> torch.Tensor:
         (lambda: square(bias=torch.ones(4, dtype=torch.float64)), "it has to be (4,) torch.float32"),
         (lambda: square(group=3), "process group"),
         (lambda: gemm_rs(torch.randn(256, 4), torch.randn(4, 4), method="small"), "up to 128 rows, not 256"),
+        (lambda: square(method="fused"), "that TMA can describe"),
+        (lambda: square(tiles=Tiles(8, 16, 16)), "powers of 2"),
+        (lambda: square(tiles=Tiles(16, 16, 16, blocks=2)), "between 1 and 1"),
         (lambda: gemm_ar(torch.randn(5, 4), torch.randn(4, 4), method="rs_ag"), "that 2 divides"),
     ],
 )
@@ -303,7 +348,18 @@ KERNEL_TWINS = {
         "slots = staging + now % 2 * capacity",
         "small",
     ),
+    "tiles are stored before the owner has read those of the call before": (
+        'dl.wait(ready + owner, 1, "sys", "acquire", waitValue=1, cmp="ge")',
+        "pass",
+        "fused",
+    ),
+    "the owner's word stays set, so the next call does not wait": (
+        'tl.atomic_add(ready + owner, -mine, sem="acq_rel", scope="sys")',
+        "pass",
+        "fused",
+    ),
 }
+HANGING = ('dl.notify(flags + index, peer, signal=mine, sig_op="add", comm_scope="intra_node")', "pass")
 SCHEDULES = [(seed, schedule) for seed in range(4) for schedule in ("random", "straggler")]
 
 
@@ -312,23 +368,32 @@ def outcomes(method: str, **options) -> set[str]:
     seen = set()
     for seed, schedule in SCHEDULES:
         try:
+            how = {"calls": 4, "method": method, "tiles": TILES if method == "fused" else None}
             arguments = (gemm_rs, 16, 48, 64, torch.bfloat16)
-            found = triton_dist.simulate(
-                body, 3, args=arguments, kwargs={"calls": 4, "method": method}, seed=seed, schedule=schedule, **options
-            )
+            found = triton_dist.simulate(body, 3, args=arguments, kwargs=how, seed=seed, schedule=schedule, **options)
             seen.add("wrong" if max(found) > 1e-2 or any(map(math.isnan, found)) else "right")
         except errors.TritonDistError as error:
             seen.add(type(error).__name__)
     return seen
 
 
-@pytest.mark.parametrize("name", KERNEL_TWINS)
-def test_racy_twins_of_sums_are_wrong_under_some_schedule(monkeypatch, tmp_path, name):
-    right, wrong, method = KERNEL_TWINS[name]
+def use_twin(monkeypatch, tmp_path, right: str, wrong: str) -> None:
     twin = twin_of(gemm_rs_kernels, tmp_path, right, wrong)
+    monkeypatch.setattr(scattering, "scattering_gemm_kernel", twin.scattering_gemm_kernel)
     monkeypatch.setattr(module, "add_arrived_kernel", twin.add_arrived_kernel)
     monkeypatch.setattr(small, "push_and_add_kernel", twin.push_and_add_kernel)
     monkeypatch.setattr(small, "small_product_kernel", twin.small_product_kernel)
+
+
+def test_a_hanging_twin_of_scattered_tiles_is_named(monkeypatch, tmp_path):
+    use_twin(monkeypatch, tmp_path, *HANGING)
+    assert outcomes("fused") == {"DeadlockError"}
+
+
+@pytest.mark.parametrize("name", KERNEL_TWINS)
+def test_racy_twins_of_sums_are_wrong_under_some_schedule(monkeypatch, tmp_path, name):
+    right, wrong, method = KERNEL_TWINS[name]
+    use_twin(monkeypatch, tmp_path, right, wrong)
     assert outcomes(method) & {"wrong", "DeadlockError"}
     assert "DataRaceError" in outcomes(method, check="race")
 

@@ -10,11 +10,12 @@ read B again for each piece. "small": a single kernel, which multiplies and push
 Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
 and rounded once (with "library" and "torch": as these do it).
 
-Who writes, resets and waits for each signal of "pipelined" and "direct", once a call:
-- ``ready[s]`` of a rank is set to 1 by rank ``s`` when its call starts: what was staged there in the call before has been added up. The
-  rank waits for it and takes it back to 0 before it sends ``s`` anything.
-- ``flags[s]`` of a rank is set to 1 by rank ``s`` behind its block, waited for by the kernel that adds, and reset to 0 by the last program
-  of it. Rank ``s`` sets it again only after it has seen this rank's next ``ready``, which the stream orders behind that kernel.
+Who writes, resets and waits for each signal of "pipelined", "direct" and "fused", once a call:
+- ``ready[s]`` of a rank is set to 1 ("fused": to the number of tiles of a block) by rank ``s`` when its call starts: what was staged there
+  in the call before has been added up. The rank waits for it and takes it back to 0 before it signals ``s`` anything.
+- ``flags[s]`` of a rank is set to 1 by rank ``s`` behind its block ("fused": its programs add the numbers of their tiles), waited for by
+  the kernel that adds, and reset to 0 by the last program of it. Rank ``s`` sets it again only after it has seen this rank's next
+  ``ready``, which the stream orders behind that kernel.
 So a slot is written again only after it was read; there is no barrier, nothing is counted on the host, and a call captured in a CUDA graph
 can be replayed. "split" and "small" alternate between two slots, see ``collectives.staging``: a rank that has met its peers in one call
 knows that they have ended the call before, and so have read the slot that it fills next.
@@ -34,11 +35,13 @@ from ...runtime.preload import Launch, preload
 from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer, symm_zeros
 from ..replay import Replays
-from ..team import GrowingBuffer, Team, find_team, workspace
+from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
 from . import library
 from .gemm_rs_kernels import add_arrived_kernel
 from .operands import Operands, call_key, checked_operands, checked_output
+from .plan import Tiles, check_tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
+from .scattering import scattering_launch, suits_scattering
 from .small import push_and_add_launch, small_launch, suits_small
 
 
@@ -56,6 +59,7 @@ class _Workspace:
     peer_ready: list[torch.Tensor]
     peer_flags: list[torch.Tensor]
     finished: torch.Tensor
+    world_ranks: torch.Tensor
     side_stream: Stream
     second_stream: Stream
 
@@ -68,6 +72,7 @@ class _Problem:
     out: torch.Tensor
     team: Team
     group: object
+    tiles: Tiles
 
     @property
     def rows(self) -> int:
@@ -92,6 +97,7 @@ def gemm_rs(
     out: torch.Tensor | None = None,
     group: object = None,
     method: str = "auto",
+    tiles: Tiles | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
@@ -105,7 +111,7 @@ def gemm_rs(
     ("library": by the group's first rank to its product), so all ranks pass the same.
     out: (M / size, N), contiguous: rows ``i * M / size`` on, for the group's rank ``i``; allocated if None.
     group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
-    method: one of ``RS_METHODS`` (see the module), or "auto".
+    method: one of ``RS_METHODS`` (see the module), or "auto". tiles: how "fused" cuts the product, instead of what is chosen.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that this rank's product is multiplied by; they may differ from
     rank to rank. out_dtype: of ``out``; by default that of ``a``, and bf16 for fp8.
     There is no epilogue but the bias, as there is none in ``ag_gemm``.
@@ -115,7 +121,7 @@ def gemm_rs(
     team = find_team(group, "gemm_rs")
     replays = Replays.here("gemm_rs", team)
     if replays is not None and out is not None:
-        graph = replays.find(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method))
+        graph = replays.find(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method, tiles))
         if graph is not None:
             graph.replay()
             return out
@@ -137,7 +143,9 @@ def gemm_rs(
     if team.size == 1:
         library.matmul(operands.a, b, out, operands.scales, bias)
         return out
-    problem = _Problem(operands, out, team, group)
+    if tiles is not None:
+        check_tiles(tiles, 1, operands.a.element_size())
+    problem = _Problem(operands, out, team, group, tiles or Tiles(k=128 // operands.a.element_size()))
     chosen = choose_rs_method(method, team.size, out.shape[0], operands.columns, operands.depth, operands.a.element_size(), a.device.type)
     if chosen == "library":
         library.reduce_scatter_product(operands, out, team, group)
@@ -146,7 +154,7 @@ def gemm_rs(
     else:
         enqueue = _ENQUEUE[chosen](problem)
         if replays is not None and operands.a is a:
-            replays.run(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method), enqueue)
+            replays.run(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method, tiles), enqueue)
         else:
             enqueue()
     return out
@@ -230,18 +238,43 @@ def _small(problem: _Problem) -> Callable[[], None]:
     return small_launch("gemm_rs", problem.operands, problem.out, problem.team, problem.group, scatter=True).run
 
 
-_ENQUEUE = {"pipelined": _pipelined, "direct": _direct, "split": _split, "small": _small}
+def _fused(problem: _Problem) -> Callable[[], None]:
+    """The persistent kernel, and the one that adds, ready to be queued on the current stream."""
+    if not suits_scattering(problem.operands, problem.out):
+        raise InvalidArgumentError(
+            "gemm_rs: method='fused' needs operands of fp16, bf16 or fp8 that TMA can describe (addresses and strides that are multiples "
+            "of 16 bytes, one stride of 1, fp8's b by columns); use another method"
+        )
+    tiles = triton.cdiv(problem.rows, problem.tiles.m) * triton.cdiv(problem.operands.columns, problem.tiles.n)
+    space, slots, addition = _prepare(problem, expected=tiles, preloaded=False)
+    words = (space.ready, space.flags, space.world_ranks)
+    product = scattering_launch(problem.operands, slots, problem.team, problem.tiles, words)
+    key = ("fused", problem.team.size, problem.tiles, problem.operands.scales is None, problem.operands.b.stride(), *_key(problem))
+    preload("gemm_rs", (*key, problem.operands.depth), lambda: [product, addition])
+
+    def enqueue() -> None:
+        product.run()
+        addition.run()
+
+    return enqueue
 
 
-def _prepare(problem: _Problem) -> tuple[_Workspace, torch.Tensor, Launch]:
-    """The workspace, this rank's slots (size, rows, columns) and the kernel that adds them up."""
+_ENQUEUE = {"pipelined": _pipelined, "direct": _direct, "fused": _fused, "split": _split, "small": _small}
+
+
+def _prepare(problem: _Problem, expected: int = 1, preloaded: bool = True) -> tuple[_Workspace, torch.Tensor, Launch]:
+    """The workspace, this rank's slots (size, rows, columns) and the kernel that adds them up.
+
+    expected: what each peer's signal counts up to. preloaded: load the kernel now.
+    """
     team, out = problem.team, problem.out
     space: _Workspace = workspace("gemm_rs", team.ranks, lambda: _make_workspace(problem))
     step = triton.cdiv(out.numel(), 64) * 64  # slots begin at whole cache lines
     nbytes = team.size * step * out.element_size()
     slots = space.staging.at_least(nbytes)[:nbytes].view(out.dtype).as_strided((team.size, *out.shape), (step, out.shape[1], 1))
-    addition = _addition(problem, space, slots, step)
-    preload("gemm_rs", ("add", team.size, addition.options["TILE_N"], *_key(problem)), lambda: [addition])
+    addition = _addition(problem, space, slots, step, expected)
+    if preloaded:
+        preload("gemm_rs", ("add", team.size, *_key(problem)), lambda: [addition])
     return space, slots, addition
 
 
@@ -251,13 +284,13 @@ def _key(problem: _Problem) -> tuple:
     return out.dtype, tuple(out.shape), out.data_ptr() % 16 == 0, None if bias is None else bias.data_ptr() % 16 == 0
 
 
-def _addition(problem: _Problem, space: _Workspace, slots: torch.Tensor, step: int) -> Launch:
+def _addition(problem: _Problem, space: _Workspace, slots: torch.Tensor, step: int, expected: int) -> Launch:
     team, out, bias = problem.team, problem.out, problem.operands.bias
     tile_n = min(2048, max(16, triton.next_power_of_2(out.shape[1])))
     tile_m = 2048 // tile_n
     tiles = triton.cdiv(out.shape[0], tile_m) * triton.cdiv(out.shape[1], tile_n)
     return Launch.of(add_arrived_kernel, min(tiles, _ADDING_PROGRAMS))(
-        slots, out, out if bias is None else bias, space.flags, space.finished, team.index, 1, *out.shape, step,
+        slots, out, out if bias is None else bias, space.flags, space.finished, team.index, expected, *out.shape, step,
         SIZE=team.size, BIASED=bias is not None, TILE_M=tile_m, TILE_N=tile_n, CAPACITY=triton.next_power_of_2(team.size), num_warps=8,
     )  # fmt: skip
 
@@ -282,6 +315,7 @@ def _make_workspace(problem: _Problem) -> _Workspace:
         peer_ready=[symm_peer(ready, rank) for rank in team.ranks],
         peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
         finished=torch.zeros(1, dtype=torch.int32, device=device),
+        world_ranks=world_ranks_tensor(team, device),
         side_stream=own_stream(),
         second_stream=own_stream(),
     )

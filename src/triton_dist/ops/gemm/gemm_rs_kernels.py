@@ -15,6 +15,8 @@ import triton_dist.language as dl
 
 from ..collectives.reduction import staging_at
 from ..collectives.staging import end_call, meet
+from .ag_gemm_kernels import announce
+from .tiles import first_tile_from, tile_position, tma_product
 
 
 @triton.jit
@@ -136,7 +138,7 @@ def small_product_kernel(
         if SCATTER:
             # Row r belongs to rank r // rows.
             addresses = tl.load(peer_staging + row // rows, mask=row < total_rows, other=0)
-            owners = tl.multiple_of(addresses, 16).to(tl.pointer_type(staging.dtype.element_ty))
+            owners = tl.multiple_of(addresses.to(tl.pointer_type(staging.dtype.element_ty)), 16)
             offset = begin + (row % rows).to(tl.int64)[:, None] * columns + column[None, :]
             tl.store(owners[:, None] + offset, product, mask=mask)
         else:
@@ -154,3 +156,73 @@ def small_product_kernel(
             total += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
         tl.store(out + offset, total.to(out.dtype.element_ty), mask=mask)
     end_call(epoch, finished, now)
+
+
+@triton.jit
+def multiply_for_owner(
+    a_desc, b_desc, slots_desc, scale, first, last, base, owner, place, tiles_m, tiles_n, depth,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PARTS: tl.constexpr, GROUP: tl.constexpr,
+    B_BY_COLUMNS: tl.constexpr, IMPRECISE: tl.constexpr, OUT: tl.constexpr,
+):  # fmt: skip
+    """This program's tiles from ``first`` to ``last`` of the rows of one owner, stored into its memory.
+
+    base: number of the first of the owner's tiles. place: the owner's place in ``slots_desc``. PARTS: each tile is multiplied in so many
+    parts of TILE_N / PARTS columns, which count as tiles of their own.
+    """
+    WIDTH: tl.constexpr = TILE_N // PARTS
+    for number in tl.range(first, last, tl.num_programs(0), flatten=True):
+        tile_row, tile_column = tile_position(number // PARTS - base, tiles_m, tiles_n, GROUP)
+        row = tile_row * TILE_M
+        column = tile_column * TILE_N + number % PARTS * WIDTH
+        product = tma_product(a_desc, b_desc, owner, row, column, depth, TILE_M, WIDTH, TILE_K, B_BY_COLUMNS, IMPRECISE)
+        slots_desc.store([place, row, column], (product * scale).to(OUT).reshape(1, TILE_M, WIDTH))
+
+
+@triton_dist.jit(do_not_specialize=["index", "size"])
+def scattering_gemm_kernel(
+    a_desc, b_desc, slots_desc, b_part_desc, slots_part_desc, ready, flags, world_ranks, scale_a, scale_b,
+    index, size, first_rank, tiles_m, tiles_n, depth,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr, TAIL_PARTS: tl.constexpr,
+    SCALED: tl.constexpr, B_BY_COLUMNS: tl.constexpr, IMPRECISE: tl.constexpr, OUT: tl.constexpr,
+):  # fmt: skip
+    """``a @ b`` by TMA, on a persistent grid; tiles go straight into the slots of the ranks that own their rows, this rank's own last.
+
+    slots_desc: (ranks, rows, columns) over the slots of this rank in the memory of all ranks from ``first_rank`` on, which lie one slot of
+    the address map apart. One loop over tiles for each owner, since a wait or a signal in a flattened loop would take its software
+    pipeline apart. A program tells an owner by how many tiles it has brought, behind the last of them. The tiles that don't fill the
+    grid's last turn, of this rank's own rows, are multiplied in ``TAIL_PARTS`` parts, by more programs.
+    """
+    tiles = tiles_m * tiles_n
+    announce(ready, world_ranks, index, size, tiles)
+    scale = tl.load(scale_a) * tl.load(scale_b) if SCALED else 1.0
+    total = size * tiles
+    whole = total
+    if TAIL_PARTS > 1:
+        whole = total // tl.num_programs(0) * tl.num_programs(0)
+    for distance in range(1, size):
+        owner = (index + distance) % size
+        peer = tl.load(world_ranks + owner)
+        base = (distance - 1) * tiles
+        first = first_tile_from(base)
+        mine = tl.cdiv(tl.maximum(base + tiles - first, 0), tl.num_programs(0))
+        if mine > 0:
+            dl.wait(ready + owner, 1, "sys", "acquire", waitValue=1, cmp="ge")
+            # One for each tile is taken: the word is 0 again before the owner can have all tiles, and so before it sets the word anew.
+            tl.atomic_add(ready + owner, -mine, sem="acq_rel", scope="sys")
+        multiply_for_owner(
+            a_desc, b_desc, slots_desc, scale, first, base + tiles, base, owner, peer - first_rank, tiles_m, tiles_n, depth,
+            TILE_M, TILE_N, TILE_K, 1, GROUP, B_BY_COLUMNS, IMPRECISE, OUT,
+        )  # fmt: skip
+        if mine > 0:
+            dl.notify(flags + index, peer, signal=mine, sig_op="add", comm_scope="intra_node")
+    base = (size - 1) * tiles
+    place = tl.load(world_ranks + index) - first_rank
+    multiply_for_owner(
+        a_desc, b_desc, slots_desc, scale, first_tile_from(base), whole, base, index, place, tiles_m, tiles_n, depth,
+        TILE_M, TILE_N, TILE_K, 1, GROUP, B_BY_COLUMNS, IMPRECISE, OUT,
+    )  # fmt: skip
+    if TAIL_PARTS > 1:
+        multiply_for_owner(
+            a_desc, b_part_desc, slots_part_desc, scale, whole * TAIL_PARTS + tl.program_id(0), total * TAIL_PARTS, base, index, place,
+            tiles_m, tiles_n, depth, TILE_M, TILE_N, TILE_K, TAIL_PARTS, GROUP, B_BY_COLUMNS, IMPRECISE, OUT,
+        )  # fmt: skip
