@@ -16,7 +16,7 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.common_ops import set_signal, wait_eq
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_intra_node_atomic_cas_block, barrier_all_on_stream
-from triton_dist.ops import ag_gemm, all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+from triton_dist.ops import ag_gemm, all_gather, all_reduce, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.sim.gpus import GPU
@@ -168,6 +168,22 @@ def products(method: str, tiles: Tiles, sizes: tuple[tuple[int, int, int], ...],
             assert (out.double() - reference).abs().max() / reference.abs().max() < 8e-3, "the product is wrong"
 
 
+def sums_of_products(operator, method: str, sizes: tuple[tuple[int, int, int], ...], tiles: Tiles | None = None) -> None:
+    """Calls back to back; A is overwritten as soon as a call is queued."""
+    rank, size, checks = triton_dist.rank(), triton_dist.world_size(), []
+    for call, (rows, columns, depth) in enumerate(sizes):
+        matrices = [torch.randn(size * rows, depth, generator=torch.Generator().manual_seed(10 * call + r)) for r in range(size)]
+        weights = [torch.randn(depth, columns, generator=torch.Generator().manual_seed(10 * call + r)) for r in range(size)]
+        matrices, weights = [[matrix.bfloat16() for matrix in those] for those in (matrices, weights)]
+        a = matrices[rank].clone()
+        out = operator(a, weights[rank], method=method, **({} if tiles is None else {"tiles": tiles}))
+        a.zero_()
+        reference = sum(a.double() @ b.double() for a, b in zip(matrices, weights, strict=True))
+        checks.append((out, reference[rank * rows : (rank + 1) * rows] if operator is gemm_rs else reference))
+    for out, reference in checks:
+        assert (out.double() - reference).abs().max() / reference.abs().max() < 8e-3, "the product is wrong"
+
+
 def tutorial() -> None:
     out = producer_consumer.run()
     assert torch.equal(out, producer_consumer.expected(triton_dist.rank(), triton_dist.world_size())), "a tile is wrong"
@@ -195,6 +211,15 @@ AG_GEMM = [
     Case(products, 3, ("fused", DESCRIPTORS, (EVEN, EVEN, EVEN)), SMALL_GPU),
     Case(products, 2, ("fused_kernel", DESCRIPTORS, (EVEN, EVEN, EVEN)), SMALL_GPU),
     Case(products, 3, ("pipelined", LOADS, (ODD, ODD, ODD)), SMALL_GPU),
+]
+SCATTERED = Tiles(m=16, n=32, k=32, programs=3, group=2)
+TWO_SIZES = (ODD, ODD, (40, 17, 20), ODD)
+GEMM_RS = [Case(sums_of_products, size, (gemm_rs, method, TWO_SIZES), SMALL_GPU) for method in ("pipelined", "direct") for size in (2, 3)]
+GEMM_SUMS = [
+    Case(sums_of_products, 3, (gemm_rs, "pipelined", (*TWO_SIZES, (70, 40, 20), ODD)), SMALL_GPU),
+    Case(sums_of_products, 3, (gemm_rs, "fused", (EVEN, EVEN, EVEN), SCATTERED), SMALL_GPU),
+    *(Case(sums_of_products, 3, (operator, "split", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
+    *(Case(sums_of_products, 2, (operator, "small", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
 ]
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]

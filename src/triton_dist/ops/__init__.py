@@ -11,6 +11,8 @@ _HOMES = {
     "all_to_all": "triton_dist.ops.collectives.all_to_all",
     "barrier": "triton_dist.ops.collectives.barrier",
     "broadcast": "triton_dist.ops.collectives.broadcast",
+    "gemm_ar": "triton_dist.ops.gemm.gemm_ar",
+    "gemm_rs": "triton_dist.ops.gemm.gemm_rs",
     "reduce_scatter": "triton_dist.ops.collectives.reduce_scatter",
 }
 

@@ -6,23 +6,74 @@ import torch
 import torch.distributed as dist
 
 from ...errors import InvalidArgumentError
+from ..team import Team
+from .operands import Operands
 
 _HALF_AND_MORE = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple[torch.Tensor, torch.Tensor] | None) -> None:
-    """``out = a @ b``, times both scales. a: (M, K), b: (K, N), both fp8 or both of a wider type."""
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    scales: tuple[torch.Tensor, torch.Tensor] | None,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """``out = a @ b``, times both scales, plus ``bias``, (N,). a: (M, K), b: (K, N), both fp8 or both of a wider type."""
     if a.dtype in _HALF_AND_MORE:
-        if out.is_contiguous():
+        if not out.is_contiguous():
+            out.copy_(a @ b if bias is None else torch.addmm(bias, a, b))
+        elif bias is None:
             torch.matmul(a, b, out=out)
         else:
-            out.copy_(a @ b)
+            torch.addmm(bias, a, b, out=out)
     elif a.device.type == "cuda" and b.stride(0) == 1 and not any(size % 16 for size in b.shape):
         scale_a, scale_b = scales or (torch.ones((), device=a.device),) * 2
-        out.copy_(torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out.dtype))
+        fits = out.dtype != torch.float32  # the library adds no bias to fp32
+        added = bias if fits else None
+        if out.is_contiguous():
+            torch._scaled_mm(a, b, scale_a, scale_b, bias=added, out_dtype=out.dtype, out=out)
+        else:
+            out.copy_(torch._scaled_mm(a, b, scale_a, scale_b, bias=added, out_dtype=out.dtype))
+        if bias is not None and not fits:
+            out.add_(bias)
     else:  # no library multiplies these
         product = a.float() @ b.float()
-        out.copy_(product * scales[0] * scales[1] if scales else product)
+        product = product * scales[0] * scales[1] if scales else product
+        out.copy_(product if bias is None else product + bias)
+
+
+def reduce_scatter_product(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
+    """The product with the first rank's bias, then ``torch.distributed``'s reduce-scatter of its rows."""
+    _check_distributed("gemm_rs", group)
+    product = torch.empty((operands.a.shape[0], operands.columns), dtype=out.dtype, device=out.device)
+    matmul(operands.a, operands.b, product, operands.scales, operands.bias if team.index == 0 else None)
+    # One collective; the older name of it warns at every call where there is a new one.
+    reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    reduce_scatter(out, product, group=group)
+
+
+def all_reduce_product(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
+    """The product with the first rank's bias, then ``torch.distributed``'s all-reduce."""
+    _check_distributed("gemm_ar", group)
+    matmul(operands.a, operands.b, out, operands.scales, operands.bias if team.index == 0 else None)
+    dist.all_reduce(out, group=group)  # type: ignore[arg-type]
+
+
+def torch_gemm_rs(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
+    """torch's ``symm_mem::fused_matmul_reduce_scatter``, for GPUs."""
+    a = operands.a
+    if a.device.type != "cuda" or a.dtype not in _HALF_AND_MORE:
+        raise InvalidArgumentError(
+            f"gemm_rs: method='torch' takes fp16, bf16 and fp32 on GPUs, not {a.dtype} on {a.device.type}; use another method"
+        )
+    _check_distributed("gemm_rs", group)
+    import torch.distributed._symmetric_memory  # noqa: F401  registers the operator
+
+    name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[attr-defined]
+    out.copy_(torch.ops.symm_mem.fused_matmul_reduce_scatter(a, operands.b, "sum", scatter_dim=0, group_name=name))
+    if operands.bias is not None:
+        out.add_(operands.bias)
 
 
 def nccl_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple | None, group: object) -> None:
@@ -49,6 +100,13 @@ def torch_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scale
     name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[attr-defined]
     _, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [b], gather_dim=0, group_name=name)
     out.copy_(product)
+
+
+def _check_distributed(what: str, group: object) -> None:
+    if not dist.is_initialized():
+        raise InvalidArgumentError(f"{what}: this method needs torch.distributed; call init_process_group first, or use another method")
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise InvalidArgumentError(f"{what}: this method needs a torch.distributed process group or None, not group={group!r}")
 
 
 def _check_group(group: object, method: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import SimulationError
+from ...runtime.address_map import rank_of
 from ..memory import Allocation, window
 from .arith import maximum_number, minimum_number, unsigned
 
@@ -73,6 +74,8 @@ class Descriptor:
             address += begin * stride * itemsize
             last += (end - 1) * stride * itemsize
         allocation = self.origin
+        if allocation is not None and allocation.symmetric and rank_of(address) != rank_of(allocation.lo):
+            allocation = None  # a dimension over the ranks' heaps: each rank's part of the box has bounds of its own
         if allocation is None or address < allocation.lo or last > allocation.hi or allocation.freed:
             allocation = context.memory.check(address, last, itemsize, what, allocation)
         context.charge(inside, itemsize, allocation)

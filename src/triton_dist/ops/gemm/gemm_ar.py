@@ -1,0 +1,133 @@
+"""GEMM + all-reduce: every rank gets ``sum over the ranks of a @ b``.
+
+"split": cuBLAS, then one kernel that pushes the product to all ranks and adds up what the others pushed: for few rows, where latency is
+all there is. "small": a single kernel, which multiplies and pushes its tiles from registers. "all_reduce": cuBLAS, then
+``ops.all_reduce``, for whatever is larger. "rs_ag": ``gemm_rs``, whose products run while earlier ones travel, then an all-gather of the
+rows: for products that take longer than half of the reducing. "library": cuBLAS, then ``torch.distributed``.
+
+Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
+and rounded once: the same bits on all ranks and in all runs. ("library", and "all_reduce" of what it leaves to a library: as that does it.)
+How the signals go: see ``gemm_rs`` and ``collectives.staging``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from ...errors import InvalidArgumentError
+from ..collectives.all_gather import gather_launch
+from ..collectives.all_reduce import all_reduce
+from ..replay import Replays
+from ..team import GrowingBuffer, Team, find_team, workspace
+from . import library
+from .gemm_rs import gemm_rs
+from .operands import Operands, call_key, checked_operands, checked_output
+from .scatter_plan import AR_METHODS, choose_ar_method
+from .small import push_and_add_launch, small_launch, suits_small
+
+GATHERED_BYTES = 1 << 20
+"""Up to so many bytes of a rank's rows "rs_ag" gathers by ``all_gather``'s kernel, beyond by the library if there is one."""
+
+
+def gemm_ar(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """``sum over the ranks of a @ b, + bias`` on every rank of ``group``, in stream order of the current stream.
+
+    All ranks of the group call it, with tensors of the same shapes and dtypes and the same options; strides may differ.
+
+    a: (M, K_local), this rank's columns of A, any strides; fp32, fp16, bf16 or fp8. b: (K_local, N), this rank's rows of B, any strides,
+    of the same dtype. bias: (N,), of the output's dtype, the same on all ranks; added once ("all_reduce", "library": to the first rank's
+    product). out: (M, N), contiguous; allocated if None.
+    group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
+    method: one of ``AR_METHODS`` (see the module), or "auto". "rs_ag" needs an M that the group's size divides.
+    scale_a, scale_b, out_dtype: as for ``gemm_rs``.
+    Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
+    and CaptureError for the first call with a shape inside a CUDA graph's capture.
+    """
+    team = find_team(group, "gemm_ar")
+    replays = Replays.here("gemm_ar", team)
+    if replays is not None and out is not None:
+        graph = replays.find(call_key("gemm_ar", (a, b, bias, out, scale_a, scale_b), method))
+        if graph is not None:
+            graph.replay()
+            return out
+    operands = checked_operands("gemm_ar", a, b, bias, (scale_a, scale_b), out, out_dtype)
+    if method != "auto" and method not in AR_METHODS:
+        raise InvalidArgumentError(f"gemm_ar: method={method!r} is not known; use 'auto' or one of {AR_METHODS}")
+    out = checked_output("gemm_ar", out, a.shape[0], operands)
+    if out.numel() == 0:
+        return out
+    if operands.depth == 0:
+        return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
+    if team.size == 1:
+        library.matmul(operands.a, b, out, operands.scales, bias)
+        return out
+    chosen = choose_ar_method(method, team.size, out.shape[0], operands.columns, a.device.type)
+    if chosen == "library":
+        library.all_reduce_product(operands, out, team, group)
+    elif chosen == "rs_ag":
+        _scatter_and_gather(operands, out, team, group)
+    elif chosen == "all_reduce":
+        library.matmul(operands.a, operands.b, out, operands.scales, operands.bias if team.index == 0 else None)
+        all_reduce(out, out=out, group=group)
+    else:
+        enqueue = _split(operands, out, team, group) if chosen == "split" else _small(operands, out, team, group)
+        if replays is not None and operands.a is a:
+            replays.run(call_key("gemm_ar", (a, b, bias, out, scale_a, scale_b), method), enqueue)
+        else:
+            enqueue()
+    return out
+
+
+def _split(operands: Operands, out: torch.Tensor, team: Team, group: object) -> Callable[[], None]:
+    """The product by cuBLAS, and the kernel that pushes and adds, ready to be queued on the current stream."""
+    # The product lies in ``out``: the kernel has read a tile of it before it stores the sum there, and no other program reads that tile.
+    addition = push_and_add_launch("gemm_ar", out, out, operands.bias, team, group)
+
+    def enqueue() -> None:
+        library.matmul(operands.a, operands.b, out, operands.scales)
+        addition.run()
+
+    return enqueue
+
+
+def _small(operands: Operands, out: torch.Tensor, team: Team, group: object) -> Callable[[], None]:
+    """One kernel for product and sum."""
+    suits_small("gemm_ar", operands)
+    return small_launch("gemm_ar", operands, out, team, group, scatter=False).run
+
+
+def _scatter_and_gather(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
+    """``gemm_rs``, then all ranks' rows."""
+    rows = out.shape[0] // team.size
+    if out.shape[0] % team.size:
+        raise InvalidArgumentError(
+            f"gemm_ar: method='rs_ag' needs a number of rows that {team.size} divides, not {out.shape[0]}; use another method"
+        )
+    buffer: GrowingBuffer = workspace(
+        "gemm_ar rs_ag",
+        team.ranks,
+        lambda: GrowingBuffer("gemm_ar", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=out.device)),
+    )
+    nbytes = rows * out.shape[1] * out.element_size()
+    part = buffer.at_least(nbytes)[:nbytes].view(out.dtype).view(rows, out.shape[1])
+    scale_a, scale_b = operands.scales or (None, None)
+    own = "pipelined" if nbytes > GATHERED_BYTES else "split"
+    gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, scale_a=scale_a, scale_b=scale_b)
+    if nbytes <= GATHERED_BYTES or not dist.is_initialized():
+        gather_launch(part, out, team, group).run()
+    else:
+        dist.all_gather_into_tensor(out, part, group=group)  # type: ignore[arg-type]

@@ -1,0 +1,321 @@
+"""GEMM + reduce-scatter: each rank gets its rows of ``sum over the ranks of a @ b``, and products run while earlier ones travel.
+
+"pipelined": cuBLAS multiplies the rows of one destination after the other, on two streams in turn, the next rank's first and this rank's
+own last; the copy engine takes each finished block to its owner's staging memory, and a kernel there adds up the ranks' blocks when all are
+there. It wins where the product takes longer than the scattering. "direct" is the same without the copies: cuBLAS stores its result over
+the link. "split": one product, then one kernel that pushes rows to their owners and adds: for few rows, where cutting the product would
+read B again for each piece. "small": a single kernel, which multiplies and pushes its tiles from registers: for very few rows.
+"library" and "torch" are cuBLAS followed by ``torch.distributed``, and torch's fused operator. ``choose_method`` chooses by shape.
+
+Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
+and rounded once (with "library" and "torch": as these do it).
+
+Who writes, resets and waits for each signal of "pipelined", "direct" and "fused", once a call:
+- ``ready[s]`` of a rank is set to 1 ("fused": to the number of tiles of a block) by rank ``s`` when its call starts: what was staged there
+  in the call before has been added up. The rank waits for it and takes it back to 0 before it signals ``s`` anything.
+- ``flags[s]`` of a rank is set to 1 by rank ``s`` behind its block ("fused": its programs add the numbers of their tiles), waited for by
+  the kernel that adds, and reset to 0 by the last program of it. Rank ``s`` sets it again only after it has seen this rank's next
+  ``ready``, which the stream orders behind that kernel.
+So a slot is written again only after it was read; there is no barrier, nothing is counted on the host, and a call captured in a CUDA graph
+can be replayed. "split" and "small" alternate between two slots, see ``collectives.staging``: a rank that has met its peers in one call
+knows that they have ended the call before, and so have read the slot that it fills next.
+The method is that of tile-centric overlapping (arXiv 2406.06858, 2504.19442), with whole blocks of rows as the tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import triton
+
+from ...errors import InvalidArgumentError
+from ...runtime.preload import Launch, preload
+from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
+from ...runtime.symmetric import symm_peer, symm_zeros
+from ..replay import Replays
+from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
+from . import library
+from .gemm_rs_kernels import add_arrived_kernel
+from .operands import Operands, call_key, checked_operands, checked_output
+from .plan import Tiles, check_tiles
+from .scatter_plan import RS_METHODS, choose_rs_method
+from .scattering import scattering_launch, suits_scattering
+from .small import push_and_add_launch, small_launch, suits_small
+
+
+@dataclass
+class _Workspace:
+    """Memory of one (team, stream). ready and flags, (size,) each, are symmetric; finished is one word.
+
+    staging: symmetric bytes, for one block of rows from each rank. products: blocks that are on their way to the peers.
+    """
+
+    staging: GrowingBuffer
+    products: GrowingBuffer
+    ready: torch.Tensor
+    flags: torch.Tensor
+    peer_ready: list[torch.Tensor]
+    peer_flags: list[torch.Tensor]
+    finished: torch.Tensor
+    world_ranks: torch.Tensor
+    side_stream: Stream
+    second_stream: Stream
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One call: its checked arguments, and what follows from them. out: (rows, columns)."""
+
+    operands: Operands
+    out: torch.Tensor
+    team: Team
+    group: object
+    tiles: Tiles
+
+    @property
+    def rows(self) -> int:
+        return self.out.shape[0]
+
+    @property
+    def receivers(self) -> list[int]:
+        """The other ranks' places in the team, the next one first: at any time every rank sends to another one."""
+        return [(self.team.index + distance) % self.team.size for distance in range(1, self.team.size)]
+
+    def multiply(self, owner: int, out: torch.Tensor) -> None:
+        """The product of the rows that belong to ``owner``."""
+        operands = self.operands
+        library.matmul(operands.a[owner * self.rows : (owner + 1) * self.rows], operands.b, out, operands.scales)
+
+
+def gemm_rs(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    tiles: Tiles | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """This rank's rows of ``sum over the ranks of a @ b, + bias``, in stream order of the current stream.
+
+    All ranks of the group call it, with tensors of the same shapes and dtypes and the same options; strides may differ.
+
+    a: (M, K_local), this rank's columns of A, any strides; fp32, fp16, bf16 or fp8; the group's size divides M. b: (K_local, N), this
+    rank's rows of B, any strides, of the same dtype. bias: (N,), of the output's dtype; added once, by the rank that the rows belong to
+    ("library": by the group's first rank to its product), so all ranks pass the same.
+    out: (M / size, N), contiguous: rows ``i * M / size`` on, for the group's rank ``i``; allocated if None.
+    group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
+    method: one of ``RS_METHODS`` (see the module), or "auto". tiles: how "fused" cuts the product, instead of what is chosen.
+    scale_a, scale_b: fp8 only, both or neither: one fp32 element each that this rank's product is multiplied by; they may differ from
+    rank to rank. out_dtype: of ``out``; by default that of ``a``, and bf16 for fp8.
+    There is no epilogue but the bias, as there is none in ``ag_gemm``.
+    Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
+    and CaptureError for the first call with a shape inside a CUDA graph's capture.
+    """
+    team = find_team(group, "gemm_rs")
+    replays = Replays.here("gemm_rs", team)
+    if replays is not None and out is not None:
+        graph = replays.find(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method, tiles))
+        if graph is not None:
+            graph.replay()
+            return out
+    operands = checked_operands("gemm_rs", a, b, bias, (scale_a, scale_b), out, out_dtype)
+    if method != "auto" and method not in RS_METHODS:
+        raise InvalidArgumentError(f"gemm_rs: method={method!r} is not known; use 'auto' or one of {RS_METHODS}")
+    all_rows = a.shape[0]
+    if all_rows % team.size:
+        padding = -all_rows % team.size
+        raise InvalidArgumentError(
+            f"gemm_rs: a has {all_rows} rows, which {team.size} ranks can't share equally; append {padding} rows of zeros "
+            f"(torch.nn.functional.pad(a, (0, 0, 0, {padding}))), or use gemm_ar, which takes any number"
+        )
+    out = checked_output("gemm_rs", out, all_rows // team.size, operands)
+    if out.numel() == 0:
+        return out
+    if operands.depth == 0:
+        return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
+    if team.size == 1:
+        library.matmul(operands.a, b, out, operands.scales, bias)
+        return out
+    if tiles is not None:
+        check_tiles(tiles, 1, operands.a.element_size())
+    problem = _Problem(operands, out, team, group, tiles or Tiles(k=128 // operands.a.element_size()))
+    chosen = choose_rs_method(method, team.size, out.shape[0], operands.columns, operands.depth, operands.a.element_size(), a.device.type)
+    if chosen == "library":
+        library.reduce_scatter_product(operands, out, team, group)
+    elif chosen == "torch":
+        library.torch_gemm_rs(operands, out, team, group)
+    else:
+        enqueue = _ENQUEUE[chosen](problem)
+        if replays is not None and operands.a is a:
+            replays.run(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method, tiles), enqueue)
+        else:
+            enqueue()
+    return out
+
+
+def _pipelined(problem: _Problem) -> Callable[[], None]:
+    """A product by cuBLAS for each rank and copies to their owners, ready to be queued on the current stream."""
+    space, slots, addition = _prepare(problem)
+    block = slots[0].numel() * slots.element_size()
+    products = space.products.at_least(max(1, problem.team.size - 1) * block)
+    index = problem.team.index
+
+    def enqueue() -> None:
+        main, second, side = current_stream(), space.second_stream, space.side_stream
+        begun = main.record_event()
+        second.wait_event(begun)
+        side.wait_event(begun)
+        signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.receivers], side)
+        # Two streams take turns: a product's first tiles run beside the last ones of the product before.
+        turns = (main, second)
+        for place, owner in enumerate(problem.receivers):
+            product = products[place * block : (place + 1) * block].view(slots.dtype).view(slots[0].shape)
+            with stream(turns[place % 2]):
+                problem.multiply(owner, product)
+                side.wait_event(turns[place % 2].record_event())
+            signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)], side)
+            copy_async(symm_peer(slots, problem.team.ranks[owner])[index], product, side)
+            # The stream orders the signal behind the copy.
+            write_value(space.peer_flags[owner][index], 1, side)
+        with stream(turns[(problem.team.size - 1) % 2]):
+            problem.multiply(index, slots[index])
+        main.wait_event(second.record_event())
+        addition.run()
+        main.wait_event(side.record_event())  # until then the products must not be overwritten
+
+    return enqueue
+
+
+def _direct(problem: _Problem) -> Callable[[], None]:
+    """As ``_pipelined``, but each product is stored into its owner's memory by cuBLAS itself."""
+    space, slots, addition = _prepare(problem)
+    index = problem.team.index
+
+    def enqueue() -> None:
+        main, second = current_stream(), space.second_stream
+        second.wait_event(main.record_event())
+        signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.receivers], second)
+        turns = (main, second)
+        for place, owner in enumerate(problem.receivers):
+            with stream(turns[place % 2]):
+                signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)])
+                problem.multiply(owner, symm_peer(slots, problem.team.ranks[owner])[index])
+                write_value(space.peer_flags[owner][index], 1)
+        with stream(turns[(problem.team.size - 1) % 2]):
+            problem.multiply(index, slots[index])
+        main.wait_event(second.record_event())
+        addition.run()
+
+    return enqueue
+
+
+def _split(problem: _Problem) -> Callable[[], None]:
+    """The whole product by cuBLAS, and the kernel that pushes and adds, ready to be queued on the current stream."""
+    operands, team = problem.operands, problem.team
+    shape = (operands.a.shape[0], operands.columns)
+    buffer: GrowingBuffer = workspace("gemm_rs product", team.ranks, lambda: _local_buffer("gemm_rs", operands.a.device))
+    nbytes = shape[0] * shape[1] * operands.out_dtype.itemsize
+    product = buffer.at_least(nbytes)[:nbytes].view(operands.out_dtype).view(shape)
+    addition = push_and_add_launch("gemm_rs", product, problem.out, operands.bias, team, problem.group)
+
+    def enqueue() -> None:
+        library.matmul(operands.a, operands.b, product, operands.scales)
+        addition.run()
+
+    return enqueue
+
+
+def _small(problem: _Problem) -> Callable[[], None]:
+    """One kernel for product and sum."""
+    suits_small("gemm_rs", problem.operands)
+    return small_launch("gemm_rs", problem.operands, problem.out, problem.team, problem.group, scatter=True).run
+
+
+def _fused(problem: _Problem) -> Callable[[], None]:
+    """The persistent kernel, and the one that adds, ready to be queued on the current stream."""
+    if not suits_scattering(problem.operands, problem.out):
+        raise InvalidArgumentError(
+            "gemm_rs: method='fused' needs operands of fp16, bf16 or fp8 that TMA can describe (addresses and strides that are multiples "
+            "of 16 bytes, one stride of 1, fp8's b by columns); use another method"
+        )
+    tiles = triton.cdiv(problem.rows, problem.tiles.m) * triton.cdiv(problem.operands.columns, problem.tiles.n)
+    space, slots, addition = _prepare(problem, expected=tiles, preloaded=False)
+    words = (space.ready, space.flags, space.world_ranks)
+    product = scattering_launch(problem.operands, slots, problem.team, problem.tiles, words)
+    key = ("fused", problem.team.size, problem.tiles, problem.operands.scales is None, problem.operands.b.stride(), *_key(problem))
+    preload("gemm_rs", (*key, problem.operands.depth), lambda: [product, addition])
+
+    def enqueue() -> None:
+        product.run()
+        addition.run()
+
+    return enqueue
+
+
+_ENQUEUE = {"pipelined": _pipelined, "direct": _direct, "fused": _fused, "split": _split, "small": _small}
+
+
+def _prepare(problem: _Problem, expected: int = 1, preloaded: bool = True) -> tuple[_Workspace, torch.Tensor, Launch]:
+    """The workspace, this rank's slots (size, rows, columns) and the kernel that adds them up.
+
+    expected: what each peer's signal counts up to. preloaded: load the kernel now.
+    """
+    team, out = problem.team, problem.out
+    space: _Workspace = workspace("gemm_rs", team.ranks, lambda: _make_workspace(problem))
+    step = triton.cdiv(out.numel(), 64) * 64  # slots begin at whole cache lines
+    nbytes = team.size * step * out.element_size()
+    slots = space.staging.at_least(nbytes)[:nbytes].view(out.dtype).as_strided((team.size, *out.shape), (step, out.shape[1], 1))
+    addition = _addition(problem, space, slots, step, expected)
+    if preloaded:
+        preload("gemm_rs", ("add", team.size, *_key(problem)), lambda: [addition])
+    return space, slots, addition
+
+
+def _key(problem: _Problem) -> tuple:
+    """What decides, beside constants, which kernel Triton compiles to add up."""
+    out, bias = problem.out, problem.operands.bias
+    return out.dtype, tuple(out.shape), out.data_ptr() % 16 == 0, None if bias is None else bias.data_ptr() % 16 == 0
+
+
+def _addition(problem: _Problem, space: _Workspace, slots: torch.Tensor, step: int, expected: int) -> Launch:
+    team, out, bias = problem.team, problem.out, problem.operands.bias
+    tile_n = min(2048, max(16, triton.next_power_of_2(out.shape[1])))
+    tile_m = 2048 // tile_n
+    tiles = triton.cdiv(out.shape[0], tile_m) * triton.cdiv(out.shape[1], tile_n)
+    return Launch.of(add_arrived_kernel, min(tiles, _ADDING_PROGRAMS))(
+        slots, out, out if bias is None else bias, space.flags, space.finished, team.index, expected, *out.shape, step,
+        SIZE=team.size, BIASED=bias is not None, TILE_M=tile_m, TILE_N=tile_n, CAPACITY=triton.next_power_of_2(team.size), num_warps=8,
+    )  # fmt: skip
+
+
+_ADDING_PROGRAMS = 1056
+"""Eight for each SM of an H100: the additions wait for memory."""
+
+
+def _local_buffer(what: str, device: torch.device) -> GrowingBuffer:
+    return GrowingBuffer(what, lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=device))
+
+
+def _make_workspace(problem: _Problem) -> _Workspace:
+    team, group, device = problem.team, problem.group, problem.out.device
+    ready = symm_zeros((team.size,), torch.int32, name="ready", group=group)
+    flags = symm_zeros((team.size,), torch.int32, name="flags", group=group)
+    return _Workspace(
+        staging=GrowingBuffer.symmetric("gemm_rs", "staging", group),
+        products=_local_buffer("gemm_rs", device),
+        ready=ready,
+        flags=flags,
+        peer_ready=[symm_peer(ready, rank) for rank in team.ranks],
+        peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
+        finished=torch.zeros(1, dtype=torch.int32, device=device),
+        world_ranks=world_ranks_tensor(team, device),
+        side_stream=own_stream(),
+        second_stream=own_stream(),
+    )
