@@ -120,7 +120,8 @@ def _spread_puts(events: Iterable[Event]) -> None:
 
 def row_name(row: Row) -> str:
     """As files name a row of a rank."""
-    return {"host": "host", "stream": f"stream {row.number}", "sm": f"SM {row.number}", "puts": f"puts {row.number}"}[row.kind]
+    name = {"host": "host", "stream": f"stream {row.number}", "sm": f"SM {row.number}", "puts": f"puts {row.number}"}[row.kind]
+    return f"{name}, {row.lane + 1}" if row.lane else name
 
 
 def title(event: Event) -> str:
@@ -167,7 +168,7 @@ def facts(event: Event) -> dict[str, Any]:
         found["source"] = f"{event.place.file}:{event.place.line}"
     if event.kind == kinds.WAIT and event.end is None:
         found["ended by"] = "nobody: it had not ended when the run did"
-    elif event.kind == kinds.WAIT:
+    elif event.kind == kinds.WAIT or event.cause is not None and event.kind == kinds.TASK:
         found["ended by"] = "unknown" if event.cause is None else describe(event.cause)
     return {name: value for name, value in found.items() if value}
 

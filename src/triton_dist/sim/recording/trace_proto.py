@@ -77,14 +77,14 @@ class _Writer:
     def event(self, what: str, event: Event, time: float) -> None:
         """A slice begins or ends, or something happens at a point."""
         if what == "end":
-            if event.kind == kinds.WAIT and event.cause is not None:
+            if event.kind in kinds.ENDED_BY_SIGNAL and event.cause is not None:
                 self._flow_ends(event, time)
             self._track_event(what, event.row, time)
             return
         made = self._track_event(what, event.row, time, title(event), event.kind, facts(event))
         if event.kind == kinds.SIGNAL:
             made.flow_ids.append(event.first)
-        elif event.kind == kinds.WAIT and what == "point" and event.cause is not None:
+        elif event.kind in kinds.ENDED_BY_SIGNAL and what == "point" and event.cause is not None:
             made.terminating_flow_ids.append(event.cause.first)
 
     def _flow_ends(self, event: Event, time: float) -> None:
