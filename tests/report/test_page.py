@@ -43,7 +43,7 @@ def test_the_events_come_back():
     for number, event in enumerate(record.events):
         assert data["kinds"][events["kind"][number]] == event.kind
         assert data["texts"][events["name"][number]] == event.name
-        assert tuple(data["rows"][events["row"][number]]) == event.row[:3] and not event.row.lane
+        assert tuple(data["rows"][events["row"][number]]) == event.row
         assert events["begin"][number] == round(event.begin) and events["first"][number] == event.first
     (race,) = data["findings"]
     for side in race["sides"]:

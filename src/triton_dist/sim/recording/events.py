@@ -17,16 +17,19 @@ ENDED_BY_SIGNAL = (WAIT, TASK)
 """Kinds whose cause, if they have one, is the signal that ended them."""
 
 
-class Row(NamedTuple):
-    """Where an event is shown. kind: "host", "stream", "sm" or "puts". number: of the stream or the SM, 0 for a host.
+LANES = 256
+"""Lanes that an SM may have."""
 
-    lane: tells rows of what goes on side by side on one SM apart.
+
+class Row(NamedTuple):
+    """Where an event is shown. kind: "host", "stream", "sm", "puts" or "lane". number: of the stream or the SM, 0 for a host.
+
+    A lane is one of several rows of an SM, for what goes on side by side there; its number is ``LANES`` times the SM's, and its own.
     """
 
     rank: int
     kind: str
     number: int
-    lane: int = 0
 
 
 class Place(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import InvalidArgumentError
-from ...sim.recording.events import SIGNAL, TASK, Event, Finding, Row, Side
+from ...sim.recording.events import LANES, SIGNAL, TASK, Event, Finding, Row, Side
 from ...sim.recording.files import require_perfetto
 from ...sim.recording.record import Record
 from .arrows import Arrow, describe_word, find_arrows
@@ -139,5 +139,5 @@ def _rows(rank: RankProfile) -> list[Row]:
             lane = lanes[track.sm]
             lanes[track.sm] += 1
         heapq.heappush(busy[track.sm], (track.last, lane))
-        rows[id(track)] = Row(rank.rank, "sm", track.sm, lane)
+        rows[id(track)] = Row(rank.rank, "lane", track.sm * LANES + min(lane, LANES - 1))
     return [rows[id(track)] for track in rank.tracks]
