@@ -19,6 +19,10 @@ class LanesMissingWarning(UserWarning):
     """A SHMEM function of a whole warp was called by some of its threads only."""
 
 
+class LostRecordsWarning(UserWarning):
+    """A profile of kernels is not complete: records found no room in the buffer, or belong to no task."""
+
+
 class NotInitializedError(TritonDistError, RuntimeError):
     """A function that needs a world (``simulate``, ``initialize``) was called without one."""
 

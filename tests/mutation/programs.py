@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from triton_dist.tools.mutate.run import Case
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 producer_consumer = importlib.import_module("01_producer_consumer")
 simt = importlib.import_module("03_simt")
+profiler = importlib.import_module("04_profiler")
 
 
 def part_of(rank: int, call: int, count: int) -> torch.Tensor:
@@ -189,6 +191,12 @@ def tutorial() -> None:
     assert torch.equal(out, producer_consumer.expected(triton_dist.rank(), triton_dist.world_size())), "a tile is wrong"
 
 
+def profiled() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        error, _ = profiler.run(Path(folder) / "trace.json", rows=64, depth=64, columns=64, programs=4)
+    assert error < 0.01, "the product is wrong"
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -223,3 +231,4 @@ GEMM_SUMS = [
 ]
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
+PROFILED = [Case(profiled, size) for size in (2, 3)]

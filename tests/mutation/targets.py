@@ -22,6 +22,7 @@ TARGETS: dict[str, str] = {
     "src/triton_dist/kernels/nvidia/common_ops.py": "NODE_BARRIER",
     "examples/01_producer_consumer.py": "TUTORIAL",
     "examples/03_simt.py": "SIMT",
+    "examples/04_profiler.py": "PROFILED",
 }
 
 NOTHING_TO_MUTATE = (

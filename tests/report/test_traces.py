@@ -117,10 +117,10 @@ def test_proto_flows(messages):
 
     record = record_of(programs.ring)
     events = [packet.track_event for packet in read_proto(messages, trace_proto(record)).packet if packet.HasField("track_event")]
-    begun = {flow for event in events for flow in event.flow_ids}
+    begun = [flow for event in events for flow in event.flow_ids]
     ended = [flow for event in events for flow in event.terminating_flow_ids]
     waits = [event for event in record.events if event.kind == "wait" and event.cause is not None]
-    assert sorted(ended) == sorted(wait.cause.first for wait in waits) and set(ended) <= begun
+    assert sorted(ended) == sorted(begun) == sorted(wait.first for wait in waits)
 
 
 def test_proto_marks_a_race(messages):

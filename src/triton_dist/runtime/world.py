@@ -54,6 +54,8 @@ class World(Protocol):
 
     def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
 
+    def gather(self, value: Any) -> list[Any]: ...
+
 
 _process_world: CudaWorld | CpuWorld | None = None
 """The world that ``initialize`` made in this process."""
@@ -80,6 +82,12 @@ def current_world() -> World | None:
     from ..sim import context
 
     return context.current() or _process_world
+
+
+def ranks_share_clock() -> bool:
+    """Whether what kernels of all ranks record is by one clock: the simulator's, that of CPU processes' host, or the only rank's."""
+    here = current_world()
+    return here is None or here.world_size == 1 or hasattr(here, "machine")
 
 
 def rank() -> int:

@@ -75,6 +75,10 @@ class RankContext:
         """The symmetric heap that the ranks share."""
         return self.simulation.heap
 
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's ``value``, by rank. Raises DeadlockError when ranks don't come."""
+        return self.heap.gather(self, value)
+
     def block(self, what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
         """Let other ranks and the machine run until ``ready()`` is true.
 

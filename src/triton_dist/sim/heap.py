@@ -95,6 +95,7 @@ class SymmetricHeap:
         self._arenas: dict[tuple[int, ...], Arena] = {}
         self._registered: dict[Block, list[Any]] = {}
         self._rendezvous = _Rendezvous()
+        self._gathered: dict[int, Any] = {}
         self._unnamed = 0
         collect_dead_blocks()
 
@@ -129,6 +130,13 @@ class SymmetricHeap:
         buffers = self._rendezvous.meet(context, ranks, "allocation", request, asked, create)
         flat = torch.frombuffer(buffers.pop(context.rank), dtype=torch.uint8)[:nbytes]
         return flat.view(dtype).view(shape)
+
+    def gather(self, context: RankContext, value: Any) -> list[Any]:
+        """Every rank's ``value``, by rank; all ranks call it."""
+        ranks = tuple(range(context.world_size))
+        self._gathered[context.rank] = value
+        # What the last one to come collects stays, while others already put down what the next call is for.
+        return self._rendezvous.meet(context, ranks, "gather", None, "gather", lambda: [self._gathered[rank] for rank in ranks])
 
     def make_team(self, context: RankContext, team: Team, arena_size: int) -> None:
         """Set ``arena_size`` bytes of the heaps of a team's ranks aside for it; every one of them must call. Raises HeapFullError."""

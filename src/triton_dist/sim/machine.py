@@ -215,6 +215,10 @@ class Machine:
         """The host that a rank is on."""
         return rank // (self.world_size // self.num_nodes)
 
+    def recorded_time(self, clock: float) -> int:
+        """What a program whose clock shows ``clock`` records as the time; nanoseconds, of one clock for all ranks."""
+        return int(clock)
+
     def rank_clock(self, rank: int) -> float:
         """Simulated nanoseconds at which the last finished work of a rank ended."""
         return max(stream.clock for stream in self.streams_of(rank))

@@ -69,6 +69,7 @@ class Allocation:
     """One piece of memory. ``lo`` to ``hi`` are bytes; ``rank`` is None for memory that belongs to no rank's heap.
 
     poisoned: whether all of it was ``POISON`` when it was allocated, for nobody has said what it holds.
+    timeless: whether its words tell nobody the time: who updates one may be earlier than who did so before.
     """
 
     lo: int
@@ -79,6 +80,7 @@ class Allocation:
     symmetric: bool = False
     freed: bool = False
     poisoned: bool = False
+    timeless: bool = False
 
     def index(self, address: int) -> int:
         """Element index of ``address``, counted from the start of the allocation."""

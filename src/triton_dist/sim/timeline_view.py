@@ -22,12 +22,16 @@ def union(intervals: Intervals) -> Intervals:
 
 
 def subtract(intervals: Intervals, holes: Intervals) -> Intervals:
-    """What is left of sorted ``intervals`` outside of sorted ``holes``."""
+    """What is left of ``intervals`` outside of ``holes``; both are sorted, and none of them overlap among themselves."""
     left: Intervals = []
+    first = 0
     for begin, end in intervals:
-        for hole_begin, hole_end in holes:
-            if hole_end <= begin or hole_begin >= end:
-                continue
+        while first < len(holes) and holes[first][1] <= begin:
+            first += 1
+        for number in range(first, len(holes)):
+            hole_begin, hole_end = holes[number]
+            if hole_begin >= end:
+                break
             if hole_begin > begin:
                 left.append((begin, hole_begin))
             begin = max(begin, hole_end)

@@ -21,12 +21,17 @@ _REGISTERS = {
     "%ntid.x": "C.threads",
 }
 
+RECORD_CLOCK = "mov.b64 $0, %globaltimer;"
+"""The clock as the profiler reads it. Without a type, so that it is told from reads that a loop may end by, which take time."""
+
 _MOVE = re.compile(r"mov\.[usb](?:32|64)\s+\$0,\s*(%[\w.]+);")
 
 
 def find_asm(text: str) -> str | None:
     """A Python expression for one block of assembly; an empty one for a hint without effect, None where there is no meaning for it."""
     text = text.strip()
+    if text == RECORD_CLOCK:
+        return "C.look_at_clock()"
     match = _MOVE.fullmatch(text)
     if match:
         return _REGISTERS.get(match[1])

@@ -327,7 +327,9 @@ def see_word(context: Program | Task, address: int) -> None:
         context.settle()
     write = context.memory.writes.get(address)
     if write is not None and write[2] > context.clock:
-        context.clock = write[2]
+        allocation = context.memory.find(address)
+        if allocation is None or not allocation.timeless:
+            context.clock = write[2]
 
 
 def _combine(kind: int, old, value):

@@ -7,13 +7,25 @@ from typing import Any, NamedTuple
 
 LAUNCH, PROGRAM, WAIT, BARRIER, SIGNAL, PUT, GET = "launch", "program", "wait", "barrier", "signal", "put", "get"
 COPY, OPERATOR, COLLECTIVE, STREAM, HOST_WAIT, SUBMIT = "copy", "operator", "collective", "stream", "host wait", "submit"
+TASK = "task"
 
-KINDS = (LAUNCH, PROGRAM, WAIT, BARRIER, SIGNAL, PUT, GET, COPY, OPERATOR, COLLECTIVE, STREAM, HOST_WAIT, SUBMIT)
-"""Kinds of events. SIGNAL is a word that was set, by whatever. STREAM is what a stream does besides: events, writes and waits of words."""
+KINDS = (LAUNCH, PROGRAM, WAIT, BARRIER, SIGNAL, PUT, GET, COPY, OPERATOR, COLLECTIVE, STREAM, HOST_WAIT, SUBMIT, TASK)
+"""Kinds of events. SIGNAL is a word that was set, by whatever. STREAM is what a stream does besides: events, writes and waits of words.
+TASK is what a kernel recorded by ``triton_dist.tools.profiler``; none comes from the simulator itself."""
+
+ENDED_BY_SIGNAL = (WAIT, TASK)
+"""Kinds whose cause, if they have one, is the signal that ended them."""
+
+
+LANES = 256
+"""Lanes that an SM may have."""
 
 
 class Row(NamedTuple):
-    """Where an event is shown. kind: "host", "stream", "sm" or "puts". number: of the stream or the SM, 0 for a host."""
+    """Where an event is shown. kind: "host", "stream", "sm", "puts" or "lane". number: of the stream or the SM, 0 for a host.
+
+    A lane is one of several rows of an SM, for what goes on side by side there; its number is ``LANES`` times the SM's, and its own.
+    """
 
     rank: int
     kind: str

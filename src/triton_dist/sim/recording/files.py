@@ -24,10 +24,8 @@ def find_writer(report: object) -> Callable[[Record], Path]:
     path = Path(report).absolute()  # ranks may change the folder
     if path.is_dir():
         raise InvalidArgumentError(f"report={report!r} is a folder; pass the path of a file in it")
-    if path.suffix == ".pftrace" and importlib.util.find_spec("perfetto") is None:
-        raise InvalidArgumentError(
-            f"report={report!r} needs the package perfetto: pip install 'triton-dist[perfetto]'; ui.perfetto.dev opens '.json', too"
-        )
+    if path.suffix == ".pftrace":
+        require_perfetto(f"report={report!r}")
 
     def write(record: Record) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +44,14 @@ def find_writer(report: object) -> Callable[[Record], Path]:
         return path
 
     return write
+
+
+def require_perfetto(what: str) -> None:
+    """Raise InvalidArgumentError, naming ``what`` was asked for, if the package that writes its format is not there."""
+    if importlib.util.find_spec("perfetto") is None:
+        raise InvalidArgumentError(
+            f"{what} needs the package perfetto: pip install 'triton-dist[perfetto]'; ui.perfetto.dev opens '.json', too"
+        )
 
 
 @contextlib.contextmanager

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from . import events as kinds
-from .events import Event, Finding, Place, Row
+from .events import LANES, Event, Finding, Place, Row
 from .sources import read_sources
 
 if TYPE_CHECKING:
     from ..kernel import Kernel
     from .recorder import Recorder
 
-_ROW_ORDER = {"host": 0, "stream": 1, "sm": 2, "puts": 3}
+_ROW_ORDER = {"host": 0, "stream": 1, "sm": 2, "puts": 3, "lane": 4}
 _LANES = 16
 """Rows that a rank's puts are spread over at most, so that they do not lie upon each other."""
 
@@ -120,7 +120,14 @@ def _spread_puts(events: Iterable[Event]) -> None:
 
 def row_name(row: Row) -> str:
     """As files name a row of a rank."""
-    return {"host": "host", "stream": f"stream {row.number}", "sm": f"SM {row.number}", "puts": f"puts {row.number}"}[row.kind]
+    sm, lane = divmod(row.number, LANES)
+    return {
+        "host": "host",
+        "stream": f"stream {row.number}",
+        "sm": f"SM {row.number}",
+        "puts": f"puts {row.number}",
+        "lane": f"SM {sm}" + (f", {lane + 1}" if lane else ""),
+    }[row.kind]
 
 
 def title(event: Event) -> str:
@@ -167,7 +174,7 @@ def facts(event: Event) -> dict[str, Any]:
         found["source"] = f"{event.place.file}:{event.place.line}"
     if event.kind == kinds.WAIT and event.end is None:
         found["ended by"] = "nobody: it had not ended when the run did"
-    elif event.kind == kinds.WAIT:
+    elif event.kind == kinds.WAIT or event.cause is not None and event.kind == kinds.TASK:
         found["ended by"] = "unknown" if event.cause is None else describe(event.cause)
     return {name: value for name, value in found.items() if value}
 

@@ -66,7 +66,7 @@ def _put(event: Event, record: Record, threads: dict[Row, int]) -> list[dict[str
 
 def _flow(event: Event, threads: dict[Row, int]) -> list[dict[str, Any]]:
     """From the signal to the end of the wait: just inside of it, so that it belongs to it."""
-    if event.kind != kinds.WAIT or event.cause is None or event.end is None:
+    if event.kind not in kinds.ENDED_BY_SIGNAL or event.cause is None or event.end is None:
         return []
     inside = max(event.begin, event.end - 1.0)
     common = {"name": "signal", "cat": "signal", "id": event.first}

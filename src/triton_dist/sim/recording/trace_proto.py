@@ -53,6 +53,7 @@ class _Writer:
         self._trace = trace
         self._types = {"begin": track_event.TYPE_SLICE_BEGIN, "end": track_event.TYPE_SLICE_END, "point": track_event.TYPE_INSTANT}
         self._tracks = tracks
+        self._flows: dict[Event, list[int]] = defaultdict(list)
 
     def _packet(self) -> Any:
         packet = self._trace.packet.add()
@@ -62,7 +63,7 @@ class _Writer:
         return packet
 
     def tracks(self, record: Record) -> None:
-        """Name the ranks and the rows."""
+        """Name the ranks and the rows, and number the flows: each wait has one of its own, since a signal may end several."""
         for rank in range(record.world_size):
             process = self._packet().track_descriptor
             process.uuid = _RANKS + rank
@@ -73,23 +74,25 @@ class _Writer:
             track = self._packet().track_descriptor
             track.uuid, track.parent_uuid, track.name = number, _RANKS + row.rank, row_name(row)
             track.sibling_order_rank = number
+        for event in record.events:
+            if event.kind in kinds.ENDED_BY_SIGNAL and event.cause is not None:
+                self._flows[event.cause].append(event.first)
 
     def event(self, what: str, event: Event, time: float) -> None:
         """A slice begins or ends, or something happens at a point."""
         if what == "end":
-            if event.kind == kinds.WAIT and event.cause is not None:
+            if event.kind in kinds.ENDED_BY_SIGNAL and event.cause is not None:
                 self._flow_ends(event, time)
             self._track_event(what, event.row, time)
             return
         made = self._track_event(what, event.row, time, title(event), event.kind, facts(event))
         if event.kind == kinds.SIGNAL:
-            made.flow_ids.append(event.first)
-        elif event.kind == kinds.WAIT and what == "point" and event.cause is not None:
-            made.terminating_flow_ids.append(event.cause.first)
+            made.flow_ids.extend(self._flows.get(event, ()))
+        elif event.kind in kinds.ENDED_BY_SIGNAL and what == "point" and event.cause is not None:
+            made.terminating_flow_ids.append(event.first)
 
     def _flow_ends(self, event: Event, time: float) -> None:
-        assert event.cause is not None
-        self._track_event("point", event.row, time, "signal seen", kinds.WAIT).terminating_flow_ids.append(event.cause.first)
+        self._track_event("point", event.row, time, "signal seen", kinds.WAIT).terminating_flow_ids.append(event.first)
 
     def point(self, name: str, category: str, row: Row, time: float, arguments: dict[str, Any]) -> None:
         """Something at a point that is no event of the record."""
