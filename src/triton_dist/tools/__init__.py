@@ -14,6 +14,7 @@ _HOMES = {
     "dump_c_code": "compile_aot",
     "aot_compile_spaces": "compile_aot",
     "build_library": "compile_aot",
+    "inspect_kernel": "inspect",
 }
 
 __all__ = list(_HOMES)

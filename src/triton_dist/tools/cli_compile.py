@@ -1,4 +1,4 @@
-"""Commands of ``triton-dist`` around compiled kernels: ``aot``."""
+"""Commands of ``triton-dist`` around compiled kernels: ``aot`` and ``inspect``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..errors import InvalidArgumentError, MissingToolError, ToolFailedError
 def register(app: Any, typer: Any) -> None:
     """Add the commands to the command line."""
     _register_aot(app, typer)
+    _register_inspect(app, typer)
 
 
 def _refuse(typer: Any, error: Exception) -> Any:
@@ -44,3 +45,43 @@ def _register_aot(app: Any, typer: Any) -> None:
             typer.echo(f"{function}: {count} algorithm{'s' if count > 1 else ''}")
         typer.echo(f"header: {built.header}")
         typer.echo(f"library: {built.shared}" if built.shared else f"sources: {built.header.parent}/*.c")
+
+
+def _register_inspect(app: Any, typer: Any) -> None:
+    constants = typer.Option([], "--constexpr", help="A value that is compiled in, as NAME=VALUE; once for each.")
+
+    @app.command()
+    def inspect(
+        kernel: str = typer.Argument(..., help="The kernel, as file.py:kernel or module:kernel."),
+        signature: str = typer.Option(
+            "",
+            "--signature",
+            help='An item for each argument that no --constexpr names, in order: "*bf16:16, i32"; :16 is a multiple of 16.',
+        ),
+        constexpr: list[str] = constants,
+        target: str = typer.Option("sm_90", "--target", help="Compute capability of the GPU."),
+        num_warps: int = typer.Option(4, "--num-warps", help="Warps of a block."),
+        num_stages: int = typer.Option(3, "--num-stages", help="Stages of pipelined loops."),
+        num_ctas: int = typer.Option(1, "--num-ctas", help="Blocks of a cluster."),
+        as_json: bool = typer.Option(False, "--json", help="Print one JSON object instead of tables."),
+    ) -> None:
+        """Compile a kernel and say what it does to other ranks' memory: accesses and their width, signals, waits, and what it costs.
+
+        No GPU is needed. Exit code: 0, or 2 for wrong usage.
+        """
+        from .inspect import inspect_kernel
+        from .inspect.render import print_json, print_report
+        from .kernel_signature import read_value
+
+        try:
+            values = {}
+            for item in constexpr:
+                name, equals, value = item.partition("=")
+                if not equals:
+                    raise InvalidArgumentError(f"--constexpr {item!r}: write NAME=VALUE")
+                values[name.strip()] = read_value(value, f"--constexpr {name.strip()}")
+            options = {"num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas}
+            report = inspect_kernel(kernel, signature, values, target=target, **options)
+        except InvalidArgumentError as error:
+            raise _refuse(typer, error) from None
+        (print_json if as_json else print_report)(report)
