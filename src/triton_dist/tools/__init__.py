@@ -15,6 +15,8 @@ _HOMES = {
     "aot_compile_spaces": "compile_aot",
     "build_library": "compile_aot",
     "inspect_kernel": "inspect",
+    "build_extern": "extern_library",
+    "read_library": "extern_library",
 }
 
 __all__ = list(_HOMES)

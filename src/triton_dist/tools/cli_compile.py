@@ -1,4 +1,4 @@
-"""Commands of ``triton-dist`` around compiled kernels: ``aot`` and ``inspect``."""
+"""Commands of ``triton-dist`` around compiled kernels: ``aot``, ``inspect`` and ``build-extern``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ def register(app: Any, typer: Any) -> None:
     """Add the commands to the command line."""
     _register_aot(app, typer)
     _register_inspect(app, typer)
+    _register_build_extern(app, typer)
 
 
 def _refuse(typer: Any, error: Exception) -> Any:
@@ -85,3 +86,39 @@ def _register_inspect(app: Any, typer: Any) -> None:
         except InvalidArgumentError as error:
             raise _refuse(typer, error) from None
         (print_json if as_json else print_report)(report)
+
+
+def _register_build_extern(app: Any, typer: Any) -> None:
+    pure_symbols = typer.Option([], "--pure", help="A function that depends on its arguments only; once for each.")
+    clang_options = typer.Option([], "--clang-option", help="A further option for clang; once for each.")
+
+    @app.command("build-extern")
+    def build(
+        source: str = typer.Argument(..., help="CUDA C++ (.cu) to build; or a library that is there (.bc, .ll), to list."),
+        out: str = typer.Option(None, "--out", help="Folder of the bitcode and the stubs; the source's by default."),
+        arch: str = typer.Option("sm_90", "--arch", help="The oldest GPU that the library is for."),
+        clang: str = typer.Option(None, "--clang", help="The clang to run; by default the first on the PATH."),
+        cuda_path: str = typer.Option(None, "--cuda-path", help="A CUDA whose headers the source includes."),
+        clang_option: list[str] = clang_options,
+        pure: list[str] = pure_symbols,
+        stubs: bool = typer.Option(True, "--stubs/--no-stubs", help="Write Python stubs, beside the bitcode."),
+    ) -> None:
+        """Turn CUDA C++ into bitcode for dl.extern_call, list its functions, and write Python stubs for them."""
+        from pathlib import Path
+
+        from .extern_library import build_extern, read_library
+
+        try:
+            if Path(source).suffix in (".bc", ".ll"):
+                library = read_library(source, pure=pure, stubs=stubs)
+            else:
+                library = build_extern(
+                    source, out, arch=arch, clang=clang, cuda_path=cuda_path, options=clang_option, pure=pure, stubs=stubs
+                )
+        except (InvalidArgumentError, MissingToolError, ToolFailedError) as error:
+            raise _refuse(typer, error) from None
+        for function in library.functions:
+            typer.echo(function.text() + ("" if function.callable else "   no kernel can call it"))
+        typer.echo(f"library: {library.path}")
+        if library.stubs:
+            typer.echo(f"stubs: {library.stubs}")
