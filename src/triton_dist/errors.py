@@ -170,3 +170,11 @@ class PrimitiveArgumentError(TritonDistError, TypeError):
 
 class KernelSourceError(TritonDistError, SyntaxError):
     """A kernel's text has a simt region or a subscript that has no meaning (raised when the kernel is compiled)."""
+
+
+class MissingToolError(TritonDistError, RuntimeError):
+    """A program that a tool runs, such as a C compiler or clang, is not on this machine; the text says how to get it."""
+
+
+class ToolFailedError(TritonDistError, RuntimeError):
+    """A program that a tool runs ended with an error; the text has its command and what it said."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..lints import Finding
 from ..runtime.address_map import STRIDE_BITS
 from ..sim.ir import Operation, split_top_level
+from ..sim.types import Type
 from .guarded import Source
 from .operations import chain_of, key_of_op, operations, shown
 from .places import PTX_FRAMES
@@ -23,7 +24,7 @@ WIDE = 16
 
 def check_remote(source: Source, ptx: Ptx, num_warps: int, arch: int) -> Iterator[Finding]:
     """Loads and stores of tiles through pointers that ``symm_at`` gave."""
-    addresses = _Addresses(source.tree)
+    addresses = Addresses(source.tree)
     for op in operations(source.tree):
         if op.name not in ("tt.load", "tt.store") or op.operands[0] not in addresses.remote:
             continue
@@ -47,29 +48,34 @@ def check_remote(source: Source, ptx: Ptx, num_warps: int, arch: int) -> Iterato
         )
 
 
-class _Addresses:
-    """Where pointers come from. remote: the values that are pointers computed from what ``symm_at`` gave."""
+class Addresses:
+    """Where pointers come from. remote: the values that are pointers, or descriptors, computed from what ``symm_at`` gave.
+
+    loaded: those that are computed from a pointer or an address that was read from memory, such as a table of peers.
+    """
 
     def __init__(self, tree: Operation) -> None:
         self._makers = {result: op for op in operations(tree) for result in op.results}
         self._function = next((op for op in operations(tree) if op.name == "tt.func"), None)
-        self.remote: set[str] = set()
         uses: dict[str, list[str]] = {}
         for op in operations(tree):
-            pointers = [name for name, kind in zip(op.results, op.result_types, strict=True) if kind.is_pointer]
-            for operand in op.operands:
+            pointers = [name for name, kind in zip(op.results, op.result_types, strict=True) if _leads(kind)]
+            for operand in () if op.name in ("tt.load", "tt.descriptor_load") else op.operands:
                 uses.setdefault(operand, []).extend(pointers)
             if op.name in ("scf.for", "scf.while") and op.regions:
-                names = [name for name, kind in op.regions[0][0].arguments if kind.is_pointer]
-                inits = [name for name, kind in zip(op.operands, op.operand_types, strict=True) if kind.is_pointer]
+                names = [name for name, kind in op.regions[0][0].arguments if _leads(kind)]
+                inits = [name for name, kind in zip(op.operands, op.operand_types, strict=True) if _leads(kind)]
                 for init, name in zip(inits, names, strict=False):
                     uses.setdefault(init, []).append(name)
-        todo = [op.results[0] for op in operations(tree) if op.name == "tt.addptr" and self._is_distance(op)]
-        while todo:
-            name = todo.pop()
-            if name not in self.remote:
-                self.remote.add(name)
-                todo += uses.get(name, [])
+        self.remote = _reached(uses, [op.results[0] for op in operations(tree) if op.name == "tt.addptr" and self._is_distance(op)])
+        self.loaded = _reached(uses, [op.results[0] for op in operations(tree) if self._is_read_address(op)])
+
+    def _is_read_address(self, op: Operation) -> bool:
+        """Whether it gives a pointer that was read, or makes one of an integer that was read."""
+        if op.name == "tt.load":
+            return op.result_types[0].is_pointer
+        maker = self._through(op.operands[0]) if op.name == "tt.int_to_ptr" else None
+        return maker is not None and maker.name == "tt.load"
 
     def _is_distance(self, op: Operation) -> bool:
         """Whether it adds a number of slots of the address map: a value shifted by the stride's bits, counted in elements."""
@@ -126,3 +132,20 @@ class _Addresses:
                     seen.add(operand)
                     todo.append(operand)
         return found
+
+
+def _leads(kind: Type) -> bool:
+    """Whether memory is reached through a value of this type."""
+    return kind.is_pointer or kind.element == "desc"
+
+
+def _reached(uses: dict[str, list[str]], begin: list[str]) -> set[str]:
+    """``begin`` and all pointers that are computed from them."""
+    found: set[str] = set()
+    todo = list(begin)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += uses.get(name, [])
+    return found

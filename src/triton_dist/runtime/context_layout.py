@@ -33,6 +33,15 @@ WAIT_BOARD = 0x28
 SHMEM_WORDS = 0x30
 """int64: address of this process's words of the SHMEM barriers; the same offset in each rank's heap, behind what is allocated."""
 
+LAYOUT = 0x38
+"""uint64: ``LAYOUT_MARK``, by which code that was compiled elsewhere (a library built ahead of time) knows the page and the address map."""
+
+LAYOUT_VERSION = 1
+"""Of this page and of the address map: raised when a word moves or changes its meaning, or when the map changes."""
+
+LAYOUT_MARK = 0x7464_6370 << 32 | LAYOUT_VERSION
+"""What stands in the word LAYOUT: a constant, then the version."""
+
 RECORD_COUNTER = 0x100
 """uint32 that kernels add to: the next slot of the wait board's ring of records. In a line of its own, away from the constant words."""
 

@@ -28,4 +28,5 @@ def first_words(
     pointer = words[context_layout.WAIT_BOARD // 4 : context_layout.WAIT_BOARD // 4 + 2].view(torch.int64)
     pointer[0] = wait_board
     words[context_layout.SHMEM_WORDS // 4 : context_layout.SHMEM_WORDS // 4 + 2].view(torch.int64)[0] = shmem_words
+    words[context_layout.LAYOUT // 4 : context_layout.LAYOUT // 4 + 2].view(torch.int64)[0] = context_layout.LAYOUT_MARK
     return words.view(torch.uint8)

@@ -161,6 +161,10 @@ def _app(typer: Any) -> Any:
         }  # fmt: skip
         raise typer.Exit(check_script(script, arguments or [], options, as_json=as_json))
 
+    from .cli_compile import register
+
+    register(app, typer)
+
     def names(text: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in text.split(",") if part.strip())
 

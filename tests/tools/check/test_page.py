@@ -10,32 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.page_examples import DOCS, block, shell
+
 pytest.importorskip("typer")
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "check_command.md").read_text()
+PAGE = (DOCS / "check_command.md").read_text()
 RING = Path(__file__).parent / "scripts" / "ring.py"
-
-
-def block(language: str, word: str) -> str:
-    """The only code block of a language with that word."""
-    found = [text for text in re.findall(rf"```{language}\n(.*?)\n```", PAGE, re.DOTALL) if word in text]
-    assert len(found) == 1
-    return found[0]
-
-
-def shell(tmp_path: Path, text: str) -> subprocess.CompletedProcess:
-    """Run it where ``triton-dist``, ``pytest`` and ``python`` are those of this interpreter."""
-    commands = {
-        "triton-dist": "-m triton_dist.tools.cli", "pytest": "-m pytest -p triton_dist.pytest_plugin -p no:cacheprovider", "python": "",
-    }  # fmt: skip
-    for name, arguments in commands.items():
-        command = tmp_path / "bin" / name
-        command.parent.mkdir(exist_ok=True)
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
-        command.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    return subprocess.run(["bash", "-e", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +24,13 @@ def shell(tmp_path: Path, text: str) -> subprocess.CompletedProcess:
 def test_the_step_for_ci(tmp_path, how, code, said):
     text = RING.read_text().replace('sys.argv[1] if len(sys.argv) > 1 else "right"', repr(how))
     (tmp_path / "ring.py").write_text(text)
-    done = shell(tmp_path, block("sh", "triton-dist check"))
+    done = shell(tmp_path, block(PAGE, "sh", "triton-dist check"))
     assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr
 
 
 def test_the_test_with_ranks(tmp_path):
-    (tmp_path / "test_gather.py").write_text(block("python", "mark.ranks") + "\n")
-    done = shell(tmp_path, block("sh", "--td-seeds"))
+    (tmp_path / "test_gather.py").write_text(block(PAGE, "python", "mark.ranks") + "\n")
+    done = shell(tmp_path, block(PAGE, "sh", "--td-seeds"))
     assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
 
 

@@ -1,0 +1,101 @@
+"""A shared library of kernels: all C files of it, and the C compiler's run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from ...errors import InvalidArgumentError, MissingToolError, ToolFailedError
+from .dispatch import Algorithms, check_alike, library_header, library_source, runtime_text
+from .generate import check_name, dump_c_code, materialize_c_params
+from .spaces import Space, Variant, spaces_of
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was built. header: what a C program includes. sources: to build it elsewhere, with cuda.h. shared: the library, None if only
+    sources were asked for. functions: number of algorithms by C function."""
+
+    name: str
+    header: Path
+    sources: tuple[Path, ...]
+    shared: Path | None
+    functions: Mapping[str, int]
+
+
+def build_library(
+    kernels: Sequence[Any],
+    folder: str | Path,
+    name: str,
+    *,
+    target: str | int = "sm_90",
+    compiler: str = "cc",
+    sources_only: bool = False,
+) -> Library:
+    """Compile the spaces of some kernels and build ``lib<name>.so`` from them. Needs a C compiler, and neither a GPU nor its driver.
+
+    kernels: decorated by ``aot_compile_spaces``. folder: for all files; made if it is not there. target: compute capability of the GPUs.
+    compiler: the C compiler's command. sources_only: write the C files and no library.
+    Raises InvalidArgumentError, MissingToolError, ToolFailedError, and what Triton raises for a kernel that does not compile.
+    """
+    check_name(name)
+    place = Path(folder)
+    functions: dict[str, Algorithms] = {}
+    for kernel in kernels:
+        for space in spaces_of(kernel).values():
+            if space.name in functions:
+                raise InvalidArgumentError(f"two kernels have a space {space.name!r}; each is a C function and needs a name of its own")
+            functions[space.name] = _compile_space(kernel, space, name, target)
+            check_alike(space.name, functions[space.name])
+    place.mkdir(parents=True, exist_ok=True)
+    header = place / f"{name}.h"
+    header.write_text(library_header(name, functions))
+    (place / f"{name}_runtime.h").write_text(runtime_text((_HERE / "runtime.h").read_text(), name))
+    runtime, own = place / f"{name}_runtime.c", place / f"{name}.c"
+    runtime.write_text(runtime_text((_HERE / "runtime.c").read_text(), name))
+    own.write_text(library_source(name, functions))
+    variants = [params for algorithms in functions.values() for algorithm in algorithms for params in algorithm]
+    sources = (own, runtime, *(dump_c_code(place, params)[0] for params in variants))
+    counts = {function: len(algorithms) for function, algorithms in functions.items()}
+    shared = None if sources_only else _build(compiler, place / f"lib{name}.so", sources)
+    return Library(name, header, sources, shared, counts)
+
+
+def _compile_space(kernel: Any, space: Space, library: str, target: str | int) -> list[list[dict[str, str]]]:
+    def params(variant: Variant) -> dict[str, str]:
+        return materialize_c_params(
+            kernel, variant.signature, grid=variant.grid, name=space.name, library=library, target=target, world_size=space.world_size,
+            **variant.options,
+        )  # fmt: skip
+
+    return [[params(variant) for variant in variants] for variants in space.algorithms]
+
+
+def cuda_headers() -> Path:
+    """The folder with the cuda.h that comes with Triton."""
+    return Path(triton.__file__).parent / "backends" / "nvidia" / "include"
+
+
+def _build(compiler: str, shared: Path, sources: Sequence[Path]) -> Path:
+    program, *options = compiler.split()
+    if shutil.which(program) is None:
+        raise MissingToolError(
+            f"there is no C compiler {program!r}; install one (gcc or clang), name yours by compiler=, or build {sources[0].parent}/*.c "
+            "elsewhere (sources_only=True)"
+        )
+    command = [
+        program, *options, "-shared", "-fPIC", "-O2", "-fvisibility=hidden", f"-I{cuda_headers()}", f"-I{shared.parent}", "-o", str(shared),
+        *map(str, sources), "-ldl",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ToolFailedError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+    return shared
