@@ -85,6 +85,10 @@ class KernelLaunch(Work):
         self.kept = None
         super().complete(machine)
 
+    def abandon(self) -> None:
+        self.kept = None
+        super().abandon()
+
 
 class Launcher:
     """What Triton calls to launch a kernel; made once for each compiled kernel.

@@ -27,6 +27,7 @@ from ..launcher import TIMEOUT, check_launcher
 from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
 from . import driver
+from .attempts import CudaAttempts
 from .heap import CudaHeap
 from .mapping import data_base
 from .nvshmem import NvshmemBacking
@@ -127,6 +128,13 @@ class CudaWorld:
             raise InvalidArgumentError(f"{self.world_size} ranks are more than the {MAX_WORLD_SIZE} that the address map has room for")
         if self.num_nodes > 1:
             raise UnreachablePeerError(f"the ranks are on {self.num_nodes} hosts; the symmetric heap reaches the GPUs of one host")
+
+    @property
+    def attempts(self) -> CudaAttempts:
+        """How this rank makes calls that may hang."""
+        if self._watchdog is None:
+            raise NotInitializedError("this world has ended; call triton_dist.initialize() again")
+        return CudaAttempts(self, self._watchdog)
 
     # ------------------------------------------------------------------ the context page and the wait board
 
