@@ -158,3 +158,19 @@ class PrimitiveArgumentError(TritonDistError, TypeError):
 
 class KernelSourceError(TritonDistError, SyntaxError):
     """A kernel's text has a simt region or a subscript that has no meaning (raised when the kernel is compiled)."""
+
+
+class AutotuneError(TritonDistError, RuntimeError):
+    """No config could be chosen; the text says why each of them failed."""
+
+
+class AutotuneMismatchError(AutotuneError):
+    """Ranks tune different things at the same point, or would try different configs."""
+
+
+class AutotuneWarning(UserWarning):
+    """A config was chosen without a real choice."""
+
+
+class AutotuneCacheWarning(AutotuneWarning):
+    """A result of tuning on disk can't be read or written; everything goes on without it."""

@@ -1,4 +1,4 @@
-"""Calls that fail or hang on some ranks, after which the world goes on: on simulated ranks here, on CPU processes in tests/sim/processes."""
+"""Calls that fail or hang on some ranks, after which the world goes on. On CPU processes: tests/sim/processes."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ class Attempts(Protocol):
 def attempt(team: Team, act: Callable[[], Any], seconds: float, what: str) -> list[Outcome]:
     """Run ``act()`` on every rank of ``team`` and wait for the device; how it went on each, in team order. All of them call it.
 
-    act: what it returns goes to the other ranks, so it is plain data. seconds: how long a wait of a kernel may take, so more than the ranks may be apart. what: for reports of who waits for whom.
+    act: what it returns goes to the other ranks, so it is plain data. seconds: how long a wait of a kernel may take, so more than the
+    ranks may be apart. what: for reports of who waits for whom.
     Raises PeerLostError if a process is gone, and what ends the world otherwise (on CPU processes: a SimulationError of a kernel).
     """
     world = require_world(what)

@@ -234,7 +234,8 @@ class Watchdog:
         waits = self._describe(self._board.records(layout.STAMP_TIMED_OUT))
         gone = [f"; {reason}" for peer in self._peers if (reason := peer.lost)]
         took = f"took longer than the {self._bound:g} s of wait_timeout" if self._bound is not None else "was given up"
-        return WaitTimeoutError(f"rank {self._board.rank}: a wait {took}{''.join(gone)}{_listed(waits)}\n{_AFTERWARDS}")
+        afterwards = "" if self._attempts else f"\n{_AFTERWARDS}"
+        return WaitTimeoutError(f"rank {self._board.rank}: a wait {took}{''.join(gone)}{_listed(waits)}{afterwards}")
 
     def _lost_error(self, lost: Sequence[Peer]) -> PeerLostError:
         """Asks the kernels what they wait for, then lets them go."""
