@@ -72,7 +72,10 @@ def test_attempts_inside_one_another(board, watch):  # noqa: F811
 
 def test_a_rank_that_failed_lets_the_others_go(board, peer_board, watch):  # noqa: F811
     """Its own waits hold; the peer's fall through, long before its bound, and it hears why."""
-    watch(with_peers=[Peer(1, WaitBoard.open(peer_board.path))]).let_peers_go()
+    watchdog = watch(with_peers=[Peer(1, WaitBoard.open(peer_board.path))])
+    watchdog.let_peers_go([0, 2])
+    assert peer_board.abort == 0, "it is not in this attempt"
+    watchdog.let_peers_go([0, 1])
     assert board.abort == 0 and peer_board.abort == LET_GO
     from triton_dist.runtime.cuda.watchdog import Watchdog
 

@@ -41,8 +41,8 @@ class Attempts(Protocol):
     def begin(self, seconds: float) -> None:
         """Let no wait take longer from now on."""
 
-    def let_go(self) -> None:
-        """This rank's call has failed: the others need not wait for what it would have sent."""
+    def let_go(self, ranks: Sequence[int]) -> None:
+        """This rank's call has failed: the others of ``ranks`` need not wait for what it would have sent."""
 
     def end(self) -> TritonDistError | None:
         """Wait until the device is idle, and take the bound back. Gives the hang that was found, after which the world may need ``mend``.
@@ -67,14 +67,14 @@ def attempt(team: Team, act: Callable[[], Any], seconds: float, what: str) -> li
     world = require_world(what)
     attempts: Attempts = world.attempts
     attempts.gather(team.ranks, "ready")
-    outcome = _run(attempts, world, act, seconds, what)
+    outcome = _run(attempts, world, team, act, seconds, what)
     outcomes = attempts.gather(team.ranks, outcome)
     if any(each.reason is not None for each in outcomes):
         attempts.mend(team.ranks)
     return outcomes
 
 
-def _run(attempts: Attempts, world: Any, act: Callable[[], Any], seconds: float, what: str) -> Outcome:
+def _run(attempts: Attempts, world: Any, team: Team, act: Callable[[], Any], seconds: float, what: str) -> Outcome:
     value, reason, hung = None, None, False
     attempts.begin(seconds)
     try:
@@ -86,7 +86,7 @@ def _run(attempts: Attempts, world: Any, act: Callable[[], Any], seconds: float,
         if isinstance(error, SimulationError) and not isinstance(error, HANGS):
             raise
         reason, hung = _in_words(error), isinstance(error, HANGS)
-        attempts.let_go()
+        attempts.let_go(team.ranks)
     try:
         hang = attempts.end()
     except TritonDistError:

@@ -48,7 +48,7 @@ class SimAttempts:
     def begin(self, seconds: float) -> None:
         self._context.attempts_begun += 1
 
-    def let_go(self) -> None:
+    def let_go(self, ranks: Sequence[int]) -> None:
         """The machine finds out by itself."""
 
     def end(self) -> TritonDistError | None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ...errors import TritonDistError
 
 if TYPE_CHECKING:
@@ -32,12 +30,12 @@ class CudaAttempts:
     def begin(self, seconds: float) -> None:
         self._watchdog.begin_attempt(seconds)
 
-    def let_go(self) -> None:
-        self._watchdog.let_peers_go()
+    def let_go(self, ranks: Sequence[int]) -> None:
+        self._watchdog.let_peers_go(ranks)
 
     def end(self) -> TritonDistError | None:
         # Waits fall through at the bound, so the device comes to an end; a wait that is no kernel's does not.
-        torch.cuda.synchronize(self._world.device)
+        self._world.wait_for_device()
         return self._watchdog.end_attempt()
 
     def gather(self, ranks: Sequence[int], value: Any) -> list[Any]:

@@ -94,10 +94,11 @@ class Watchdog:
         self._attempts.append(self._bound)
         self.set_bound(seconds if self._bound is None else min(seconds, self._bound))
 
-    def let_peers_go(self) -> None:
-        """Inside an attempt that this rank has failed in: the waits of the others fall through, and they fail as well."""
+    def let_peers_go(self, ranks: Sequence[int]) -> None:
+        """Inside an attempt of ``ranks`` that this rank has failed in: the waits of the others fall through, and they fail as well."""
         for peer in self._peers:
-            peer.board.abort = LET_GO
+            if peer.rank in ranks:
+                peer.board.abort = LET_GO
 
     def end_attempt(self) -> WaitTimeoutError | None:
         """Take the bound of an attempt back, with the device idle. Gives what a wait ran into, which is forgotten; waits hold again.

@@ -214,6 +214,10 @@ class CudaWorld:
             stream.synchronize()
         self.raise_failure()
 
+    def wait_for_device(self) -> None:
+        """Wait until the work on every stream has finished, whatever came of it."""
+        torch.cuda.synchronize(self.device)
+
     def set_wait_timeout(self, seconds: float) -> None:
         """Bound this rank's waits from now on, those of running kernels too."""
         if self._watchdog is not None:

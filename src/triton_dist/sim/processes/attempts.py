@@ -23,7 +23,7 @@ class ProcessAttempts:
     def begin(self, seconds: float) -> None:
         self._world.engine.begin_attempt(seconds)
 
-    def let_go(self) -> None:
+    def let_go(self, ranks: Sequence[int]) -> None:
         """A deadlock is found soon enough."""
 
     def end(self) -> TritonDistError | None:
