@@ -182,7 +182,8 @@ SECTIONS = (
         "triton_dist.tools",
         "make_ast_source kernel_name_suffix materialize_c_params dump_c_code aot_compile_spaces apply_triton340_inductor_patch Profiler "
         "alloc_profiler_buffer reset_profiler_buffer ProfilerBuffer export_to_perfetto_trace parse_to_tracks",
-        (),
+        ("tests/tools/test_inductor.py",),
+        **_HOST,
         planned="compilation ahead of time and the profiler inside kernels are not there yet",
     ),
     Section(
