@@ -18,6 +18,8 @@ _HOMES = {
     "simulate": "triton_dist.sim.simulate",
     "explore": "triton_dist.sim.explore",
     "extern_twin": "triton_dist.sim.ops.twins",
+    "autotune": "triton_dist.tools.autotune",
+    "tuned_together": "triton_dist.tools.autotune",
     "initialize": "triton_dist.runtime.world",
     "finalize": "triton_dist.runtime.world",
     "check": "triton_dist.runtime.world",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from .sim.explore import explore
     from .sim.ops.twins import extern_twin
     from .sim.simulate import simulate
+    from .tools.autotune import autotune, tuned_together
 
 
 def __getattr__(name: str):

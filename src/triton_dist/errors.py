@@ -178,3 +178,19 @@ class MissingToolError(TritonDistError, RuntimeError):
 
 class ToolFailedError(TritonDistError, RuntimeError):
     """A program that a tool runs ended with an error; the text has its command and what it said."""
+
+
+class AutotuneError(TritonDistError, RuntimeError):
+    """No config could be chosen; the text says why each of them failed."""
+
+
+class AutotuneMismatchError(AutotuneError):
+    """Ranks tune different things at the same point, or would try different configs."""
+
+
+class AutotuneWarning(UserWarning):
+    """A config was chosen without a real choice."""
+
+
+class AutotuneCacheWarning(AutotuneWarning):
+    """A result of tuning on disk cannot be read or written; everything goes on without it."""

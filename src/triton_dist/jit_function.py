@@ -11,6 +11,7 @@ from typing import Any
 
 import triton
 from triton import knobs
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from triton_dist.errors import PrimitiveArgumentError
@@ -47,6 +48,20 @@ class DistributedFunction(JITFunction):
         return key_of_rewritten(self, super().cache_key)
 
     __hash__ = JITFunction.__hash__
+
+    @property
+    def fn(self) -> Callable:
+        """The Python function. ``triton.autotune`` reads it when it makes an Autotuner, whose choice may have to be that of all ranks."""
+        frame = sys._getframe(1)
+        if frame.f_code is Autotuner.__init__.__code__:
+            from triton_dist.tools.autotune.kernel import made
+
+            made(frame.f_locals.get("self"))
+        return self._function
+
+    @fn.setter
+    def fn(self, function: Callable) -> None:
+        self._function = function
 
     enlarges_shared_memory = True
     """Launches ask for the shared memory that simt regions need beside Triton's."""

@@ -189,7 +189,8 @@ SECTIONS = (
         "triton_dist.tools",
         "apply_triton340_inductor_patch Profiler alloc_profiler_buffer reset_profiler_buffer ProfilerBuffer export_to_perfetto_trace "
         "parse_to_tracks",
-        (),
+        ("tests/tools/test_inductor.py",),
+        **_HOST,
         planned="the profiler inside kernels is not there yet",
     ),
     Section(

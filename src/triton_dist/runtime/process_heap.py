@@ -226,6 +226,16 @@ class ProcessHeap:
         """Tell the world what lies where."""
         self._world.publish_blocks(self._blocks)
 
+    def clear_words(self, ranks: Sequence[int]) -> None:
+        """Begin the device barriers of teams all of whose members are in ``ranks`` anew; each of these calls it, with nothing queued.
+
+        The caller lets the ranks meet before and after.
+        """
+        for number in sorted({*range(TEAMS_ALWAYS_THERE), *self.team_numbers()}):
+            members = self.members_of(number) or tuple(range(self._world.world_size))
+            if set(members) <= set(ranks):
+                self._clear_words(number)
+
     def _clear_words(self, number: int) -> None:
         """Begin the device barriers of a team's number anew, for the next team. No rank of the old one uses them any more, and the next
         one's ranks only after a meeting with this rank."""
@@ -288,6 +298,7 @@ class ProcessHeap:
             except TritonDistError as error:
                 cause = error
         calls = self._world.gather_among(team.ranks, self._say(team, kind, asked if request is None else request, asked, cause))
+        _check_all_meet(team.ranks, calls, f"symmetric {kind} of {asked}")
         # First what is wrong with the arguments: it may be why the calls differ.
         raise_first([call.failure for call in calls], team.ranks, f"symmetric {kind}", cause)
         _check_same(team.ranks, calls)
@@ -452,6 +463,13 @@ def view_of_block(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.T
     itemsize = like.element_size()
     usable = (whole.numel() - skip) // itemsize * itemsize
     return whole[skip : skip + usable].view(like.dtype).as_strided(like.shape, like.stride())
+
+
+def _check_all_meet(ranks: Sequence[int], calls: Sequence[Any], what: str) -> None:
+    """Raise AllocationMismatchError if a rank came to the meeting with something else: its call has failed where the others allocate."""
+    strangers = [rank for rank, call in zip(ranks, calls, strict=True) if not isinstance(call, _Call)]
+    if strangers:
+        raise AllocationMismatchError(f"{what}: ranks {strangers} are not there, since the call failed on one of them")
 
 
 def _check_same(ranks: Sequence[int], calls: Sequence[_Call]) -> None:

@@ -187,6 +187,13 @@ class WaitBoard:
                     found[record.kernel, record.number, record.program, record.address] = record
         return sorted(found.values(), key=lambda record: (record.kernel, record.number, record.program[::-1], record.address))
 
+    def forget_records(self, stamp: int) -> None:
+        """Make the records under ``stamp`` empty slots; no kernel writes any now."""
+        for slot in range(layout.RECORD_SLOTS):
+            at = (layout.RECORDS + slot * layout.RECORD_BYTES + layout.RECORD_STAMP) // 4
+            if self._words[at] == stamp:
+                self._words[at] = 0
+
     def write_blocks(self, blocks: Iterable[BlockName]) -> None:
         """Publish the symmetric tensors, so that other processes can name a word; the newest that there is room for."""
         rows = [[block.name, block.offset, block.nbytes] for block in blocks]

@@ -29,6 +29,7 @@ class World(Protocol):
 
     device: whose tensors this rank's kernels take. heap, streams: the symmetric heap and the streams of that kind of machine.
     workspaces: memory that operators keep between calls, for as long as the world lives. stream: the current stream, as a key.
+    attempts: how a call that may hang is made (``runtime.attempts``).
     """
 
     rank: int
@@ -51,6 +52,9 @@ class World(Protocol):
 
     @property
     def stream(self) -> Hashable: ...
+
+    @property
+    def attempts(self) -> Any: ...
 
     def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
 

@@ -11,6 +11,7 @@ from ..errors import CaptureError
 if TYPE_CHECKING:
     import torch
 
+    from ..runtime.attempts import Attempts
     from .cuda_shim.graphs import Capture
     from .heap import SymmetricHeap
     from .host import HostScheduler
@@ -32,6 +33,7 @@ class RankContext:
     simulation: what all ranks of one ``simulate`` call share.
     workspaces: memory that operators keep between calls, for as long as the world lives.
     shmem_initialized: what ``utils.is_shmem_initialized`` answers.
+    attempts_begun: how many attempts (``runtime.attempts``) this rank is inside of.
     capture: what a CUDA graph of a script under ``triton-dist run`` records now, if one does.
     shown_device: the device that ``triton_dist.device()`` names, where scripts see another one than the tensors are on.
     """
@@ -48,6 +50,7 @@ class RankContext:
         self.shmem_initialized = False
         self.workspaces: dict[Hashable, Any] = {}
         self.ended = False
+        self.attempts_begun = 0
         self.capture: Capture | None = None
         self.shown_device: torch.device | None = None
         self._streams: SimStreams | None = None
@@ -78,6 +81,13 @@ class RankContext:
     def gather(self, value: Any) -> list[Any]:
         """Every rank's ``value``, by rank. Raises DeadlockError when ranks don't come."""
         return self.heap.gather(self, value)
+
+    @property
+    def attempts(self) -> Attempts:
+        """How this rank makes calls that may hang."""
+        from .attempts import SimAttempts
+
+        return SimAttempts(self)
 
     def block(self, what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
         """Let other ranks and the machine run until ``ready()`` is true.

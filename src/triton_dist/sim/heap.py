@@ -105,6 +105,10 @@ class SymmetricHeap:
         for arena in self._arenas.values():
             arena.close()
 
+    def forget_meetings(self, ranks: Sequence[int]) -> None:
+        """Give up collective calls that some of ``ranks`` have made and others not, and never will."""
+        self._rendezvous.forget(ranks)
+
     def allocate(
         self, context: RankContext, team: Team, shape: Sequence[int], dtype: torch.dtype, name: str | None, *, zero: bool
     ) -> torch.Tensor:
@@ -308,6 +312,14 @@ class _Rendezvous:
     def __init__(self) -> None:
         self._counts: dict[tuple[int, tuple[int, ...]], int] = {}
         self._meetings: dict[tuple, _HeapCall] = {}
+
+    def forget(self, ranks: Sequence[int]) -> None:
+        """Count the calls among some of ``ranks`` alike again, and drop those that only some have made."""
+        teams = {team for _, team in self._counts if set(team) <= set(ranks)}
+        for team in teams:
+            most = max(self._counts.get((rank, team), 0) for rank in team)
+            self._counts.update({(rank, team): most for rank in team})
+        self._meetings = {key: call for key, call in self._meetings.items() if key[1] not in teams}
 
     def meet(self, context: RankContext, ranks: Sequence[int], kind: str, request: Any, asked: str, act: Any) -> Any:
         """Block until every rank of ``ranks`` made the same call, let the last one ``act()``, and return what it returned."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import DeadlockError
 from . import context as rank_context
 from .autotuner_state import interrupted_autotuners, restore
 from .context import RankContext
@@ -53,6 +54,8 @@ class RankThread:
         self.context = context
         self.process = process
         self.wait: _Wait | None = None
+        self.hang: DeadlockError | None = None
+        """What to raise where the rank waits now."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.unwinds = 0
@@ -186,6 +189,9 @@ class HostScheduler:
         restore(autotuners)
         if self._aborting:
             self._unwind(thread)
+        if thread.hang is not None:
+            hang, thread.hang = thread.hang, None
+            raise hang
         if recorder is not None and noted is not None:
             recorder.host_goes_on(noted)
 
@@ -228,10 +234,28 @@ class HostScheduler:
         waiting = [thread for thread in self._threads if thread.wait is not None]
         if not waiting:
             return False
-        if not self._step_until_change():
-            if self._machine.races is not None:
-                self._machine.races.finish()  # a race may be why
-            raise self._machine.deadlock([(thread.context.rank, thread.wait.describe()) for thread in waiting if thread.wait is not None])
+        try:
+            if not self._step_until_change():
+                raise self._deadlock(waiting)
+        except DeadlockError as hang:
+            if not self._end_attempts(hang):
+                raise
+        return True
+
+    def _deadlock(self, waiting: list[RankThread]) -> DeadlockError:
+        if self._machine.races is not None and not any(thread.context.attempts_begun for thread in waiting):
+            self._machine.races.finish()  # a race may be why
+        return self._machine.deadlock([(thread.context.rank, thread.wait.describe()) for thread in waiting if thread.wait is not None])
+
+    def _end_attempts(self, hang: DeadlockError) -> bool:
+        """Let the ranks that wait inside of an attempt raise, with nothing of theirs queued any more. False if there is none."""
+        trying = [thread for thread in self._threads if thread.wait is not None and thread.context.attempts_begun]
+        if not trying or not self._machine.drop({thread.context.rank for thread in trying}):
+            return False
+        for thread in trying:
+            # Each raises its own, for tracebacks and notes of one are not those of another.
+            thread.hang = DeadlockError(*hang.args)
+            thread.wait = _Wait("goes on behind an attempt", lambda: True)
         return True
 
     def _by_policy(self, ready: list[RankThread], policy: Policy) -> None:

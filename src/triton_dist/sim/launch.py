@@ -18,6 +18,7 @@ from .machine import Machine
 from .memory import Allocation, Memory, to_numpy_dtype
 from .ops.descriptor import Descriptor
 from .types import DTYPES
+from .untraced import untraced
 from .work import Work
 
 _LARGEST_GRID = {"x": (1 << 31) - 1, "y": 65_535, "z": 65_535}
@@ -85,6 +86,10 @@ class KernelLaunch(Work):
         self.kept = None
         super().complete(machine)
 
+    def abandon(self) -> None:
+        self.kept = None
+        super().abandon()
+
 
 class Launcher:
     """What Triton calls to launch a kernel; made once for each compiled kernel.
@@ -105,6 +110,7 @@ class Launcher:
         self.stages = int(getattr(metadata, "num_stages", 1))
         self._declared = {parameter.name for parameter in getattr(getattr(source, "fn", None), "params", ()) if parameter.is_constexpr}
 
+    @untraced
     def __call__(self, grid_x, grid_y, grid_z, stream, function, packed, launch_metadata, enter_hook, exit_hook, *arguments) -> None:
         if launched is not None:
             launched(self)

@@ -10,6 +10,7 @@ import gc
 import heapq
 import random
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,8 @@ class Machine:
     """Who waits for whom; known once nothing moves any more."""
     timing = False
     """Whether a run only finds out how long it takes (see ``timing_machine``)."""
+    order_of_its_own = False
+    """Whether what can run is kept elsewhere than here."""
 
     def __init__(
         self,
@@ -469,6 +472,55 @@ class Machine:
             pass
         if any(self.busy(rank) for rank in range(self.world_size)):
             raise self.deadlock([])
+
+    def drop(self, ranks: Collection[int]) -> bool:
+        """Give up all work of ``ranks``: programs end where they are, and what is queued never starts.
+
+        False, and nothing done, where some go round in loops, in an order that is not this class's.
+        """
+        if self.order_of_its_own and self._ready_actors():
+            return False
+        self._runnable = [actor for actor in self._runnable if actor.rank not in ranks or self._give_up(actor)]
+        self._turns = deque(actor for actor in self._turns if actor.rank not in ranks or self._give_up(actor))
+        self._spinning = [actor for actor in self._spinning if actor.rank not in ranks or self._give_up(actor)]
+        for granule, actors in list(self.memory.watchers.items()):
+            actors[:] = [actor for actor in actors if actor.rank not in ranks or self._give_up(actor)]
+            if not actors:
+                del self.memory.watchers[granule]
+        self.pending.entries[:] = [copy for copy in self.pending.entries if copy.program.rank not in ranks]
+        for rank in ranks:
+            self._drop_queues(rank)
+        self._idle_steps = 0
+        self.memory.touch_all()
+        return True
+
+    def _give_up(self, actor: Program | Task) -> bool:
+        """End an actor where it is; what it has done by then comes before what its host does next. False, for it does not stay."""
+        actor.generator.close()
+        if isinstance(actor, Program):
+            if self.recorder is not None:
+                self.recorder.program_ends(actor)
+            if self.races is not None and actor.race is not None:
+                self.races.program_ended(actor.race)
+        return False
+
+    def _drop_queues(self, rank: int) -> None:
+        device = self.devices[rank]
+        device.launches.clear()
+        clock = self.rank_clock(rank)
+        device.free = [(clock, sm) for sm in range(self.gpu.sm_count)]
+        for stream in self.streams_of(rank):
+            works = [*([] if stream.active is None else [stream.active]), *stream.queue]
+            started, stream.active = stream.active, None
+            stream.queue.clear()
+            for work in works:
+                work.end = max(work.begin, clock)
+                if work is started and self.recorder is not None:
+                    self.recorder.work_ends(work)
+                if work is started and self.races is not None:
+                    self.races.launch_ended(work)  # type: ignore[arg-type]
+                work.abandon()
+                self.finished += 1
 
     def deadlock(self, host_waits: list[tuple[int, str]]) -> DeadlockError:
         """The error that explains why nothing moves. host_waits: for each waiting host function its rank and what it waits for."""

@@ -12,6 +12,7 @@ class PolicyMachine(Machine):
     """A machine that asks ``policy`` before each turn. Slower than the machine's own loop."""
 
     policy: Policy
+    order_of_its_own = True
 
     def __init__(self, world_size: int, policy: Policy, **options: Any) -> None:
         self.policy = policy

@@ -15,6 +15,7 @@ import torch
 from ..errors import InvalidArgumentError, NestedSimulationError, SimulationError
 from ..runtime.world import heap_size_or_default
 from . import context as rank_context
+from .attempts import HostMeetings
 from .check.checker import RaceChecker
 from .check.options import Check, LintCheck, RaceCheck, find_check
 from .context import RankContext
@@ -51,6 +52,7 @@ class Simulation:
         self.collectives = CollectiveEngine(machine)
         self.heap = SymmetricHeap(machine, heap_size)
         self.stream_barrier = StreamBarrier(self.heap, machine.world_size)
+        self.meetings = HostMeetings()
         self.contexts: list[RankContext] = []
 
     def close(self) -> None:

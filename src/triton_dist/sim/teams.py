@@ -75,6 +75,15 @@ class TeamNumbers:
             if meeting is not None and meeting.allocation is not None:
                 self._memory.unregister(meeting.allocation)
 
+    def begin_anew(self, ranks: Sequence[int]) -> None:
+        """Forget how far the barriers of teams are all of whose members are in ``ranks``; nobody is inside of one."""
+        for (rank, number), meeting in list(self._meetings.items()):
+            members = self._members[rank].get(number)
+            if members is not None and set(members) <= set(ranks):
+                meeting.arrived[:] = 0
+                meeting.epoch, meeting.inside = 0, None
+                meeting.known.clear()
+
     def number(self, ranks: Sequence[int]) -> int | None:
         """The number of a team that was entered."""
         return self._numbers.get(tuple(ranks))

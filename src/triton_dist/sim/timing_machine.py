@@ -215,6 +215,7 @@ class TimingMachine(Machine):
 
     program_class = TimingProgram
     timing = True
+    order_of_its_own = True
 
     def __init__(self, world_size: int, **options: Any) -> None:
         self._order: list[tuple[float, int, Any]] = []

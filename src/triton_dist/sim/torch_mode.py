@@ -23,6 +23,7 @@ from .context import RankContext
 from .cost_model import AT_ONCE, OperatorTime
 from .torch_accesses import PLAIN, accesses_of, tensors_of
 from .torch_costs import PRODUCTS, operator_time
+from .untraced import untraced
 from .work import Copy, TorchCall, has_values
 
 if TYPE_CHECKING:
@@ -106,13 +107,14 @@ class StreamOrder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # torch would import its compiler (most of a second) to keep it out of our __torch_dispatch__.
+        # torch would import its compiler (most of a second) to keep it out of our __torch_dispatch__; ``untraced`` does without.
         return False
 
     def __init__(self, context: RankContext) -> None:
         super().__init__()
         self._context = context
 
+    @untraced
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         context = self._context

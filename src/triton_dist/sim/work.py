@@ -67,6 +67,10 @@ class Work:
         self.done = True
         machine.completed(self)
 
+    def abandon(self) -> None:
+        """It won't be done: nobody waits for it any more."""
+        self.done = True
+
 
 class Task:
     """Runs one Work: what Program is for a kernel's block. Nothing is ever left to ``settle`` here."""

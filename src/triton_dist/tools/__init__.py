@@ -1,7 +1,4 @@
-"""Programs around the package: the command line, and what it runs.
-
-The documented names are loaded when they are first used.
-"""
+"""Programs around the package: the command line, and what it runs; and names for scripts, which are loaded when they are first used."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ _HOMES = {
     "inspect_kernel": "inspect",
     "build_extern": "extern_library",
     "read_library": "extern_library",
+    "apply_triton340_inductor_patch": "inductor",
 }
 
 __all__ = list(_HOMES)
@@ -28,3 +26,7 @@ def __getattr__(name: str):
     value = getattr(importlib.import_module(f"triton_dist.tools.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

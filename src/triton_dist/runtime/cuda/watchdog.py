@@ -38,6 +38,10 @@ _LONGEST_EXIT = 5.0
 
 _WAITS_NAMED = 8
 
+LET_GO = 3
+"""Value of the board's ``abort`` beside those of the layout: the call of another rank has failed in an attempt that this rank is in, too.
+Kernels see that it is not 0. It is written by that rank, and counts inside an attempt only."""
+
 _AFTERWARDS = (
     "All waits of this process fall through now, so signals and data of this world are in an unknown state: "
     "triton_dist.finalize() and initialize() make a new one"
@@ -57,6 +61,7 @@ class Watchdog:
         self._blocks = blocks
         self._failure: TritonDistError | None = None
         self._told = False
+        self._attempts: list[float | None] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -80,9 +85,45 @@ class Watchdog:
         """Let no wait take longer, of kernels that run now or later, and begin to watch."""
         self._bound = seconds
         self._board.bound = seconds
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._watch, name="triton_dist watchdog", daemon=True)
             self._thread.start()
+
+    def begin_attempt(self, seconds: float) -> None:
+        """Bound waits by so many seconds, or fewer if they are bounded already, until ``end_attempt``; see ``runtime.attempts``."""
+        self._attempts.append(self._bound)
+        self.set_bound(seconds if self._bound is None else min(seconds, self._bound))
+
+    def let_peers_go(self, ranks: Sequence[int]) -> None:
+        """Inside an attempt of ``ranks`` that this rank has failed in: the waits of the others fall through, and they fail as well."""
+        for peer in self._peers:
+            if peer.rank in ranks:
+                peer.board.abort = LET_GO
+
+    def end_attempt(self) -> WaitTimeoutError | None:
+        """Take the bound of an attempt back, with the device idle. Gives what a wait ran into, which is forgotten; waits hold again.
+
+        Raises PeerLostError if a process is gone.
+        """
+        self.look(peers=True)
+        with self._lock:
+            hang = self._failure if isinstance(self._failure, WaitTimeoutError) else None
+            self._bound = self._attempts.pop()
+            self._board.bound = self._bound
+            if hang is not None:
+                self._failure, self._told = None, False
+                self._board.forget_records(layout.STAMP_TIMED_OUT)
+                self._board.abort = 0
+        self.raise_failure()
+        if self._bound is not None and not self._attempts:
+            self.set_bound(self._bound)  # the thread has ended with what it found
+        return hang
+
+    def hold_again(self) -> None:
+        """Behind an attempt in which a rank has failed, before the ranks meet: forget that this one was let go."""
+        with self._lock:
+            if self._board.abort == LET_GO:
+                self._board.abort = 0
 
     def stop(self) -> None:
         """End the thread."""
@@ -108,7 +149,11 @@ class Watchdog:
         with self._lock:
             if self._failure is not None:
                 return
-            if self._board.abort:
+            reason = self._board.abort
+            if reason == LET_GO:
+                if self._attempts:
+                    self._failure = WaitTimeoutError(f"rank {self._board.rank}: let go, since the call failed on another rank")
+            elif reason:
                 self._fail(self._timeout_error())
             elif peers and (lost := lost_peers(self._peers)):
                 self._fail(self._lost_error(lost))
@@ -174,6 +219,8 @@ class Watchdog:
 
     def _fail(self, failure: TritonDistError) -> None:
         self._failure = failure
+        if self._attempts and isinstance(failure, WaitTimeoutError):
+            return  # whoever makes the attempt says what came of it
         print(f"triton_dist: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
 
     def _give_up(self, reason: str) -> None:
@@ -188,7 +235,8 @@ class Watchdog:
         waits = self._describe(self._board.records(layout.STAMP_TIMED_OUT))
         gone = [f"; {reason}" for peer in self._peers if (reason := peer.lost)]
         took = f"took longer than the {self._bound:g} s of wait_timeout" if self._bound is not None else "was given up"
-        return WaitTimeoutError(f"rank {self._board.rank}: a wait {took}{''.join(gone)}{_listed(waits)}\n{_AFTERWARDS}")
+        afterwards = "" if self._attempts else f"\n{_AFTERWARDS}"
+        return WaitTimeoutError(f"rank {self._board.rank}: a wait {took}{''.join(gone)}{_listed(waits)}{afterwards}")
 
     def _lost_error(self, lost: Sequence[Peer]) -> PeerLostError:
         """Asks the kernels what they wait for, then lets them go."""

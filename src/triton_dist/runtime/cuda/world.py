@@ -27,6 +27,7 @@ from ..launcher import TIMEOUT, check_launcher
 from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
 from . import driver
+from .attempts import CudaAttempts
 from .heap import CudaHeap
 from .mapping import data_base
 from .nvshmem import NvshmemBacking
@@ -128,6 +129,13 @@ class CudaWorld:
         if self.num_nodes > 1:
             raise UnreachablePeerError(f"the ranks are on {self.num_nodes} hosts; the symmetric heap reaches the GPUs of one host")
 
+    @property
+    def attempts(self) -> CudaAttempts:
+        """How this rank makes calls that may hang."""
+        if self._watchdog is None:
+            raise NotInitializedError("this world has ended; call triton_dist.initialize() again")
+        return CudaAttempts(self, self._watchdog)
+
     # ------------------------------------------------------------------ the context page and the wait board
 
     def _make_board(self, wait_timeout: float | None) -> None:
@@ -205,6 +213,10 @@ class CudaWorld:
         else:
             stream.synchronize()
         self.raise_failure()
+
+    def wait_for_device(self) -> None:
+        """Wait until the work on every stream has finished, whatever came of it."""
+        torch.cuda.synchronize(self.device)
 
     def set_wait_timeout(self, seconds: float) -> None:
         """Bound this rank's waits from now on, those of running kernels too."""

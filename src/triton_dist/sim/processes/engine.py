@@ -74,6 +74,9 @@ class Engine:
         self.failure: BaseException | None = None
         self.told = False
         """Whether a call has raised the failure."""
+        self.tells_in_torch_distributed = True
+        """Whether an error is printed when the program can't hear of it."""
+        self._attempts: list[float | None] = []
         self._rank = rank
         self._process = os.getpid()
         self._boards = boards
@@ -168,6 +171,38 @@ class Engine:
         if self.failure is not None:
             self.told = True
             raise self.failure
+
+    # ------------------------------------------------------------------ attempts
+
+    def begin_attempt(self, seconds: float) -> None:
+        """Bound waits by so many seconds, or fewer if they are bounded already, until ``end_attempt``."""
+        self._attempts.append(self.bound)
+        self.bound = seconds if self.bound is None else min(seconds, self.bound)
+
+    def end_attempt(self) -> None:
+        """The bound is what it was before."""
+        self.bound = self._attempts.pop()
+
+    def take_verdict_back(self) -> None:
+        """On one rank, when all processes are behind an attempt: the deadlock that was found in it is over."""
+        self._boards[0].verdict = 0
+
+    def forgive(self) -> None:
+        """Behind an attempt: drop what is queued and forget what went wrong. The verdict was taken back before.
+
+        A world that has failed in another way stays failed.
+        """
+        with self._baton:
+            if self.failure is not None and not isinstance(self.failure, (DeadlockError, WaitTimeoutError)):
+                raise self.failure
+            self._machine.start_over()
+            self.failure, self.told = None, False
+            self._parked_since.clear()
+            self._snapshot = self._quiet_since = self._collective = None
+            board = self._boards[self._rank]
+            board.version = board.version + 1
+            self._say(State.RUNNING)
+        self.ring()
 
     # ------------------------------------------------------------------ the thread
 
@@ -371,7 +406,8 @@ class Engine:
         self._say(State.RUNNING)
         self.failure = error
         self._machine.abandon(error)
-        if not any(wait.main for wait in self._waits) and inside_torch_distributed():
+        tells = self.tells_in_torch_distributed and not self._attempts
+        if tells and not any(wait.main for wait in self._waits) and inside_torch_distributed():
             # The program can't hear of it in there.
             print(f"triton_dist: rank {self._rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         self._release_all()

@@ -155,6 +155,13 @@ class ProcessMachine(Machine):
         """Nothing that is queued runs any more, and new work is refused by ``failure``; torch operators find their stream idle."""
         self._failure = failure
 
+    def start_over(self) -> None:
+        """Drop everything that is queued or runs; new work is taken again."""
+        self.drop({self.rank})
+        self._completed = defaultdict(int, self._submitted)
+        self._seen.clear()
+        self._failure = None
+
     def forgive_idling(self) -> None:
         """Loops that run without changing memory are right for now: they may wait for another process that still works."""
         self._idle_steps = 0

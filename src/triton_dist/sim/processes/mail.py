@@ -53,6 +53,16 @@ class Mail:
             self._boards[rank].acknowledge(self._rank, self._boards[rank].mail_count)
         return values
 
+    def start_over(self, numbers: dict[tuple[int, ...], int]) -> None:
+        """Forget a call that ended in an error; ``numbers``: the calls among some ranks so far, the most of any of them."""
+        self._addressees = ()
+        self._numbers.update({ranks: max(number, self._numbers.get(ranks, 0)) for ranks, number in numbers.items()})
+
+    @property
+    def numbers(self) -> dict[tuple[int, ...], int]:
+        """How many calls there were among some ranks, as this one counts."""
+        return dict(self._numbers)
+
     def _not_taken(self) -> list[int]:
         """Who has not taken this rank's last message yet."""
         board = self._boards[self._rank]

@@ -25,6 +25,7 @@ from ..address_space import data_base
 from ..context import RankContext
 from ..driver import SimDriver
 from ..memory import Allocation
+from .attempts import ProcessAttempts
 from .baton import Baton
 from .engine import Engine
 from .heap import CpuHeap, ProcessStreamBarrier
@@ -135,6 +136,21 @@ class CpuWorld(RankContext):
     def together(self, what: str, act: Callable[[], Any]) -> None:
         """Run ``act`` on every rank; if it fails on one, raise an error of that rank's class on all."""
         agreed(self.gather, range(self.world_size), what, act)
+
+    def start_mail_over(self, by_rank: Sequence[dict[tuple[int, ...], int]]) -> None:
+        """Count the calls that ranks make together alike again. by_rank: ``mail_numbers`` of every rank that has made one."""
+        for numbers in by_rank:
+            self._mail.start_over({ranks: number for ranks, number in numbers.items() if self.rank in ranks})
+
+    @property
+    def mail_numbers(self) -> dict[tuple[int, ...], int]:
+        """How many calls ranks have made together, as this one counts."""
+        return self._mail.numbers
+
+    @property
+    def attempts(self) -> ProcessAttempts:
+        """How this rank makes calls that may hang."""
+        return ProcessAttempts(self, self._control)
 
     # ------------------------------------------------------------------ memory
 

@@ -1,0 +1,62 @@
+"""The configs of an operator as keyword arguments, with a label by which ranks and the cache name them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+from ...errors import InvalidArgumentError
+
+_OF_TRITON = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Fields of ``triton.Config`` beside ``kwargs``: passed to an operator that has parameters of these names."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One config. keywords: what the operator is called with. config: as the user wrote it."""
+
+    label: str
+    keywords: Mapping[str, Any]
+    config: Any
+
+
+def candidates_of(what: str, configs: Sequence[Any], parameters: Mapping[str, inspect.Parameter]) -> list[Candidate]:
+    """The candidates that ``configs`` mean for a function with these parameters. Raises InvalidArgumentError."""
+    if isinstance(configs, (str, Mapping)) or not isinstance(configs, Sequence) or not configs:
+        raise InvalidArgumentError(f"{what}: configs={configs!r} must be a sequence of at least one config, or a function that gives one")
+    candidates = [_candidate(what, config, parameters) for config in configs]
+    labels = [candidate.label for candidate in candidates]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise InvalidArgumentError(f"{what}: the config {twice[0]!r} is there twice; leave one of them out")
+    names = set(candidates[0].keywords)
+    for candidate in candidates:
+        if set(candidate.keywords) != names:
+            raise InvalidArgumentError(
+                f"{what}: the config {candidate.label!r} sets {sorted(candidate.keywords)}, the first one {sorted(names)}; "
+                "every config has to set the same parameters"
+            )
+    return candidates
+
+
+def _candidate(what: str, config: Any, parameters: Mapping[str, inspect.Parameter]) -> Candidate:
+    if isinstance(config, triton.Config):
+        if config.pre_hook is not None:
+            raise InvalidArgumentError(f"{what}: a config with a pre_hook is one of a kernel; for an operator give reset= to autotune")
+        keywords = dict(config.kwargs)
+        keywords |= {name: getattr(config, name) for name in _OF_TRITON if name in parameters}
+    elif isinstance(config, Mapping):
+        keywords = dict(config)
+    else:
+        raise InvalidArgumentError(f"{what}: the config {config!r} must be a dict of keyword arguments, or a triton.Config")
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = [name for name in keywords if not isinstance(name, str) or name not in parameters and not takes_any]
+    if unknown or not keywords:
+        raise InvalidArgumentError(
+            f"{what}: the config {config!r} sets {unknown or 'nothing'}; {what} has the parameters {', '.join(parameters)}"
+        )
+    return Candidate(", ".join(f"{name}={keywords[name]!r}" for name in sorted(keywords)), keywords, config)

@@ -1,0 +1,14 @@
+"""Tuning on CPU processes, where each rank measures for itself and a hang is found by all of them."""
+
+from __future__ import annotations
+
+from tests.tools.autotune import bodies
+
+
+def test_operator(world):
+    assert world(bodies.operator, 2, timeout=120) == ["chunk=16, extra=0"] * 2
+
+
+def test_kernel(world):
+    results = world(bodies.kernel, 2, timeout=120)
+    assert results[0] == results[1]
