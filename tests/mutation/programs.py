@@ -222,7 +222,9 @@ AG_GEMM = [
 ]
 SCATTERED = Tiles(m=16, n=32, k=32, programs=3, group=2)
 TWO_SIZES = (ODD, ODD, (40, 17, 20), ODD)
-GEMM_RS = [Case(sums_of_products, size, (gemm_rs, method, TWO_SIZES), SMALL_GPU) for method in ("pipelined", "direct") for size in (2, 3)]
+GEMM_RS = [
+    Case(sums_of_products, size, (gemm_rs, method, TWO_SIZES), SMALL_GPU) for method in ("pipelined", "halves", "direct") for size in (2, 3)
+]
 GEMM_SUMS = [
     Case(sums_of_products, 3, (gemm_rs, "pipelined", (*TWO_SIZES, (70, 40, 20), ODD)), SMALL_GPU),
     Case(sums_of_products, 3, (gemm_rs, "fused", (EVEN, EVEN, EVEN), SCATTERED), SMALL_GPU),

@@ -37,6 +37,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/gemm/plan.py",
     "src/triton_dist/ops/gemm/scatter_plan.py",
     "src/triton_dist/ops/gemm/scattering.py",
+    "src/triton_dist/ops/gemm/slots.py",
     "src/triton_dist/ops/gemm/small.py",
     "src/triton_dist/ops/gemm/tiles.py",
     "src/triton_dist/kernels/allreduce.py",

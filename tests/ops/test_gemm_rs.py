@@ -16,13 +16,13 @@ import triton_dist
 from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import gemm_ar, gemm_rs
-from triton_dist.ops.gemm import gemm_rs_kernels, scattering, small
+from triton_dist.ops.gemm import gemm_rs_kernels, scattering, slots, small
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.runtime.team import Team
 from triton_dist.runtime.world import require_world
 
 module = importlib.import_module("triton_dist.ops.gemm.gemm_rs")
-RS_OWN = ("pipelined", "direct", "split", "small")
+RS_OWN = ("pipelined", "halves", "direct", "split", "small")
 AR_OWN = ("split", "small", "all_reduce", "rs_ag")
 EVERY = [*((gemm_rs, method) for method in RS_OWN), *((gemm_ar, method) for method in AR_OWN)]
 NAMES = [f"{operator.__name__}-{method}" for operator, method in EVERY]
@@ -380,7 +380,7 @@ def outcomes(method: str, **options) -> set[str]:
 def use_twin(monkeypatch, tmp_path, right: str, wrong: str) -> None:
     twin = twin_of(gemm_rs_kernels, tmp_path, right, wrong)
     monkeypatch.setattr(scattering, "scattering_gemm_kernel", twin.scattering_gemm_kernel)
-    monkeypatch.setattr(module, "add_arrived_kernel", twin.add_arrived_kernel)
+    monkeypatch.setattr(slots, "add_arrived_kernel", twin.add_arrived_kernel)
     monkeypatch.setattr(small, "push_and_add_kernel", twin.push_and_add_kernel)
     monkeypatch.setattr(small, "small_product_kernel", twin.small_product_kernel)
 
@@ -398,7 +398,7 @@ def test_racy_twins_of_sums_are_wrong_under_some_schedule(monkeypatch, tmp_path,
     assert "DataRaceError" in outcomes(method, check="race")
 
 
-@pytest.mark.parametrize("method", ["pipelined", "direct"])
+@pytest.mark.parametrize("method", ["pipelined", "halves", "direct"])
 def test_blocks_sent_before_the_slot_is_free_are_a_race(monkeypatch, method):
     """The stream does not wait for the peer's word."""
     queue = module.signal_batch

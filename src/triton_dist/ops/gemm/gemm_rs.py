@@ -2,10 +2,12 @@
 
 "pipelined": cuBLAS multiplies the rows of one destination after the other, on two streams in turn, the next rank's first and this rank's
 own last; the copy engine takes each finished block to its owner's staging memory, and a kernel there adds up the ranks' blocks when all are
-there. It wins where the product takes longer than the scattering. "direct" is the same without the copies: cuBLAS stores its result over
-the link. "split": one product, then one kernel that pushes rows to their owners and adds: for few rows, where cutting the product would
-read B again for each piece. "small": a single kernel, which multiplies and pushes its tiles from registers: for very few rows.
-"library" and "torch" are cuBLAS followed by ``torch.distributed``, and torch's fused operator. ``choose_method`` chooses by shape.
+there. It wins where the product takes longer than the scattering. "halves" cuts each block into two, and adds up the first halves while
+the second ones are multiplied. "direct" is as "pipelined" without the copies: cuBLAS stores its result over the link. "fused": one
+persistent TMA kernel, whose tiles go to their owners by TMA stores. "split": one product, then one kernel that pushes rows to their owners
+and adds: for few rows, where cutting the product would read B again for each piece. "small": a single kernel, which multiplies and pushes
+its tiles from registers: for very few rows. "library" and "torch" are cuBLAS followed by
+``torch.distributed``, and torch's fused operator. ``scatter_plan`` chooses by shape.
 
 Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
 and rounded once (with "library" and "torch": as these do it).
@@ -13,9 +15,9 @@ and rounded once (with "library" and "torch": as these do it).
 Who writes, resets and waits for each signal of "pipelined", "direct" and "fused", once a call:
 - ``ready[s]`` of a rank is set to 1 ("fused": to the number of tiles of a block) by rank ``s`` when its call starts: what was staged there
   in the call before has been added up. The rank waits for it and takes it back to 0 before it signals ``s`` anything.
-- ``flags[s]`` of a rank is set to 1 by rank ``s`` behind its block ("fused": its programs add the numbers of their tiles), waited for by
-  the kernel that adds, and reset to 0 by the last program of it. Rank ``s`` sets it again only after it has seen this rank's next
-  ``ready``, which the stream orders behind that kernel.
+- ``flags[p, s]`` of a rank is set to 1 by rank ``s`` behind piece ``p`` of its block ("fused": its programs add the numbers of their
+  tiles), waited for by the kernel that adds, and reset to 0 by the last program of it. Rank ``s`` sets it again only after it has seen
+  this rank's next ``ready``, which the stream orders behind that kernel.
 So a slot is written again only after it was read; there is no barrier, nothing is counted on the host, and a call captured in a CUDA graph
 can be replayed. "split" and "small" alternate between two slots, see ``collectives.staging``: a rank that has met its peers in one call
 knows that they have ended the call before, and so have read the slot that it fills next.
@@ -24,6 +26,8 @@ The method is that of tile-centric overlapping (arXiv 2406.06858, 2504.19442), w
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,37 +35,18 @@ import torch
 import triton
 
 from ...errors import InvalidArgumentError
-from ...runtime.preload import Launch, preload
-from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
-from ...runtime.symmetric import symm_peer, symm_zeros
+from ...runtime.preload import preload
+from ...runtime.streams import Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
+from ...runtime.symmetric import symm_peer
 from ..replay import Replays
-from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
+from ..team import GrowingBuffer, Team, find_team, workspace
 from . import library
-from .gemm_rs_kernels import add_arrived_kernel
 from .operands import Operands, call_key, checked_operands, checked_output
 from .plan import Tiles, check_tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
 from .scattering import scattering_launch, suits_scattering
+from .slots import Slots, addition_of, local_buffer, slots_of
 from .small import push_and_add_launch, small_launch, suits_small
-
-
-@dataclass
-class _Workspace:
-    """Memory of one (team, stream). ready and flags, (size,) each, are symmetric; finished is one word.
-
-    staging: symmetric bytes, for one block of rows from each rank. products: blocks that are on their way to the peers.
-    """
-
-    staging: GrowingBuffer
-    products: GrowingBuffer
-    ready: torch.Tensor
-    flags: torch.Tensor
-    peer_ready: list[torch.Tensor]
-    peer_flags: list[torch.Tensor]
-    finished: torch.Tensor
-    world_ranks: torch.Tensor
-    side_stream: Stream
-    second_stream: Stream
 
 
 @dataclass(frozen=True)
@@ -83,10 +68,15 @@ class _Problem:
         """The other ranks' places in the team, the next one first: at any time every rank sends to another one."""
         return [(self.team.index + distance) % self.team.size for distance in range(1, self.team.size)]
 
-    def multiply(self, owner: int, out: torch.Tensor) -> None:
-        """The product of the rows that belong to ``owner``."""
-        operands = self.operands
-        library.matmul(operands.a[owner * self.rows : (owner + 1) * self.rows], operands.b, out, operands.scales)
+    def slots(self) -> tuple[Slots, torch.Tensor]:
+        """The team's slots on the current stream, and this rank's, (size, rows, columns)."""
+        space = slots_of(self.team, self.group, self.out.device)
+        return space, space.blocks(self.team.size, self.out)
+
+    def multiply(self, owner: int, first: int, last: int, out: torch.Tensor) -> None:
+        """The product of ``owner``'s rows from ``first`` to ``last``."""
+        operands, begin = self.operands, owner * self.rows
+        library.matmul(operands.a[begin + first : begin + last], operands.b, out, operands.scales)
 
 
 def gemm_rs(
@@ -160,57 +150,98 @@ def gemm_rs(
     return out
 
 
-def _pipelined(problem: _Problem) -> Callable[[], None]:
-    """A product by cuBLAS for each rank and copies to their owners, ready to be queued on the current stream."""
-    space, slots, addition = _prepare(problem)
-    block = slots[0].numel() * slots.element_size()
-    products = space.products.at_least(max(1, problem.team.size - 1) * block)
-    index = problem.team.index
+def _pipelined(problem: _Problem, pieces: int = 1) -> Callable[[], None]:
+    """Products by cuBLAS and copies to their owners, ready to be queued on the current stream.
+
+    pieces: each block is cut into so many; the first ones are added up while the last ones are multiplied.
+    """
+    (space, blocks), index = problem.slots(), problem.team.index
+    products = space.own_products(blocks)
+    cuts = _cuts(problem.rows, pieces)
+    additions = [
+        addition_of(space, blocks[:, first:last], problem.out[first:last], problem.operands.bias, index, piece=piece)
+        for piece, (first, last) in enumerate(cuts)
+    ]
+    preload("gemm_rs", ("add", pieces, *_key(problem)), lambda: additions)
 
     def enqueue() -> None:
-        main, second, side = current_stream(), space.second_stream, space.side_stream
+        main, second, side, third = current_stream(), space.second_stream, space.side_stream, space.third_stream
         begun = main.record_event()
-        second.wait_event(begun)
-        side.wait_event(begun)
+        for other in (second, side, third) if len(cuts) > 1 else (second, side):
+            other.wait_event(begun)
         signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.receivers], side)
         # Two streams take turns: a product's first tiles run beside the last ones of the product before.
-        turns = (main, second)
-        for place, owner in enumerate(problem.receivers):
-            product = products[place * block : (place + 1) * block].view(slots.dtype).view(slots[0].shape)
-            with stream(turns[place % 2]):
-                problem.multiply(owner, product)
-                side.wait_event(turns[place % 2].record_event())
-            signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)], side)
-            copy_async(symm_peer(slots, problem.team.ranks[owner])[index], product, side)
-            # The stream orders the signal behind the copy.
-            write_value(space.peer_flags[owner][index], 1, side)
-        with stream(turns[(problem.team.size - 1) % 2]):
-            problem.multiply(index, slots[index])
+        turns = itertools.cycle((main, second))
+        for piece, (first, last) in enumerate(cuts):
+            for place, owner in enumerate(problem.receivers):
+                with stream(next(turns)):
+                    problem.multiply(owner, first, last, products[place, first:last])
+                    side.wait_event(current_stream().record_event())
+                if piece == 0:
+                    signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)], side)
+                copy_async(symm_peer(blocks, problem.team.ranks[owner])[index, first:last], products[place, first:last], side)
+                # The stream orders the signal behind the copy.
+                write_value(space.peer_flags[owner][piece, index], 1, side)
+            with stream(next(turns)):
+                problem.multiply(index, first, last, blocks[index, first:last])
+                multiplied = current_stream().record_event()
+            if piece < len(cuts) - 1:
+                # The stream waits, since a kernel that does would take room from the products.
+                third.wait_event(multiplied)
+                signal_batch([Wait(space.flags[piece, peer], 1) for peer in problem.receivers], third)
+                with stream(third):
+                    additions[piece].run()
         main.wait_event(second.record_event())
-        addition.run()
-        main.wait_event(side.record_event())  # until then the products must not be overwritten
+        additions[-1].run()
+        # Until then the products and the slots must not be overwritten.
+        main.wait_event(side.record_event())
+        if len(cuts) > 1:
+            main.wait_event(third.record_event())
 
     return enqueue
 
 
 def _direct(problem: _Problem) -> Callable[[], None]:
     """As ``_pipelined``, but each product is stored into its owner's memory by cuBLAS itself."""
-    space, slots, addition = _prepare(problem)
-    index = problem.team.index
+    (space, blocks), index, rows = problem.slots(), problem.team.index, problem.rows
+    addition = addition_of(space, blocks, problem.out, problem.operands.bias, index)
+    preload("gemm_rs", ("add", 1, *_key(problem)), lambda: [addition])
 
     def enqueue() -> None:
         main, second = current_stream(), space.second_stream
         second.wait_event(main.record_event())
         signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.receivers], second)
-        turns = (main, second)
-        for place, owner in enumerate(problem.receivers):
-            with stream(turns[place % 2]):
+        turns = itertools.cycle((main, second))
+        for owner in problem.receivers:
+            with stream(next(turns)):
                 signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)])
-                problem.multiply(owner, symm_peer(slots, problem.team.ranks[owner])[index])
-                write_value(space.peer_flags[owner][index], 1)
-        with stream(turns[(problem.team.size - 1) % 2]):
-            problem.multiply(index, slots[index])
+                problem.multiply(owner, 0, rows, symm_peer(blocks, problem.team.ranks[owner])[index])
+                write_value(space.peer_flags[owner][0, index], 1)
+        with stream(next(turns)):
+            problem.multiply(index, 0, rows, blocks[index])
         main.wait_event(second.record_event())
+        addition.run()
+
+    return enqueue
+
+
+def _fused(problem: _Problem) -> Callable[[], None]:
+    """The persistent kernel, and the one that adds, ready to be queued on the current stream."""
+    operands, tiles = problem.operands, problem.tiles
+    if not suits_scattering(operands, problem.out):
+        raise InvalidArgumentError(
+            "gemm_rs: method='fused' needs operands of fp16, bf16 or fp8 that TMA can describe (addresses and strides that are multiples "
+            "of 16 bytes, one stride of 1, fp8's b by columns); use another method"
+        )
+    expected = triton.cdiv(problem.rows, tiles.m) * triton.cdiv(operands.columns, tiles.n)
+    space, blocks = problem.slots()
+    addition = addition_of(space, blocks, problem.out, operands.bias, problem.team.index, expected=expected)
+    product = scattering_launch(operands, blocks, problem.team, tiles, (space.ready, space.flags[0], space.world_ranks))
+    key = ("fused", tiles, operands.scales is None, operands.a.dtype, operands.b.stride(), operands.depth, *_key(problem))
+    preload("gemm_rs", key, lambda: [product, addition])
+
+    def enqueue() -> None:
+        product.run()
         addition.run()
 
     return enqueue
@@ -220,7 +251,7 @@ def _split(problem: _Problem) -> Callable[[], None]:
     """The whole product by cuBLAS, and the kernel that pushes and adds, ready to be queued on the current stream."""
     operands, team = problem.operands, problem.team
     shape = (operands.a.shape[0], operands.columns)
-    buffer: GrowingBuffer = workspace("gemm_rs product", team.ranks, lambda: _local_buffer("gemm_rs", operands.a.device))
+    buffer: GrowingBuffer = workspace("gemm_rs product", team.ranks, lambda: local_buffer("gemm_rs", operands.a.device))
     nbytes = shape[0] * shape[1] * operands.out_dtype.itemsize
     product = buffer.at_least(nbytes)[:nbytes].view(operands.out_dtype).view(shape)
     addition = push_and_add_launch("gemm_rs", product, problem.out, operands.bias, team, problem.group)
@@ -238,84 +269,23 @@ def _small(problem: _Problem) -> Callable[[], None]:
     return small_launch("gemm_rs", problem.operands, problem.out, problem.team, problem.group, scatter=True).run
 
 
-def _fused(problem: _Problem) -> Callable[[], None]:
-    """The persistent kernel, and the one that adds, ready to be queued on the current stream."""
-    if not suits_scattering(problem.operands, problem.out):
-        raise InvalidArgumentError(
-            "gemm_rs: method='fused' needs operands of fp16, bf16 or fp8 that TMA can describe (addresses and strides that are multiples "
-            "of 16 bytes, one stride of 1, fp8's b by columns); use another method"
-        )
-    tiles = triton.cdiv(problem.rows, problem.tiles.m) * triton.cdiv(problem.operands.columns, problem.tiles.n)
-    space, slots, addition = _prepare(problem, expected=tiles, preloaded=False)
-    words = (space.ready, space.flags, space.world_ranks)
-    product = scattering_launch(problem.operands, slots, problem.team, problem.tiles, words)
-    key = ("fused", problem.team.size, problem.tiles, problem.operands.scales is None, problem.operands.b.stride(), *_key(problem))
-    preload("gemm_rs", (*key, problem.operands.depth), lambda: [product, addition])
-
-    def enqueue() -> None:
-        product.run()
-        addition.run()
-
-    return enqueue
+_ENQUEUE: dict[str, Callable[[_Problem], Callable[[], None]]] = {
+    "pipelined": _pipelined,
+    "halves": functools.partial(_pipelined, pieces=2),
+    "direct": _direct,
+    "fused": _fused,
+    "split": _split,
+    "small": _small,
+}
 
 
-_ENQUEUE = {"pipelined": _pipelined, "direct": _direct, "fused": _fused, "split": _split, "small": _small}
-
-
-def _prepare(problem: _Problem, expected: int = 1, preloaded: bool = True) -> tuple[_Workspace, torch.Tensor, Launch]:
-    """The workspace, this rank's slots (size, rows, columns) and the kernel that adds them up.
-
-    expected: what each peer's signal counts up to. preloaded: load the kernel now.
-    """
-    team, out = problem.team, problem.out
-    space: _Workspace = workspace("gemm_rs", team.ranks, lambda: _make_workspace(problem))
-    step = triton.cdiv(out.numel(), 64) * 64  # slots begin at whole cache lines
-    nbytes = team.size * step * out.element_size()
-    slots = space.staging.at_least(nbytes)[:nbytes].view(out.dtype).as_strided((team.size, *out.shape), (step, out.shape[1], 1))
-    addition = _addition(problem, space, slots, step, expected)
-    if preloaded:
-        preload("gemm_rs", ("add", team.size, *_key(problem)), lambda: [addition])
-    return space, slots, addition
+def _cuts(rows: int, pieces: int) -> list[tuple[int, int]]:
+    """First and last row of each piece of a block; fewer pieces where there are fewer rows."""
+    step = triton.cdiv(rows, pieces)
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 def _key(problem: _Problem) -> tuple:
     """What decides, beside constants, which kernel Triton compiles to add up."""
     out, bias = problem.out, problem.operands.bias
-    return out.dtype, tuple(out.shape), out.data_ptr() % 16 == 0, None if bias is None else bias.data_ptr() % 16 == 0
-
-
-def _addition(problem: _Problem, space: _Workspace, slots: torch.Tensor, step: int, expected: int) -> Launch:
-    team, out, bias = problem.team, problem.out, problem.operands.bias
-    tile_n = min(2048, max(16, triton.next_power_of_2(out.shape[1])))
-    tile_m = 2048 // tile_n
-    tiles = triton.cdiv(out.shape[0], tile_m) * triton.cdiv(out.shape[1], tile_n)
-    return Launch.of(add_arrived_kernel, min(tiles, _ADDING_PROGRAMS))(
-        slots, out, out if bias is None else bias, space.flags, space.finished, team.index, expected, *out.shape, step,
-        SIZE=team.size, BIASED=bias is not None, TILE_M=tile_m, TILE_N=tile_n, CAPACITY=triton.next_power_of_2(team.size), num_warps=8,
-    )  # fmt: skip
-
-
-_ADDING_PROGRAMS = 1056
-"""Eight for each SM of an H100: the additions wait for memory."""
-
-
-def _local_buffer(what: str, device: torch.device) -> GrowingBuffer:
-    return GrowingBuffer(what, lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=device))
-
-
-def _make_workspace(problem: _Problem) -> _Workspace:
-    team, group, device = problem.team, problem.group, problem.out.device
-    ready = symm_zeros((team.size,), torch.int32, name="ready", group=group)
-    flags = symm_zeros((team.size,), torch.int32, name="flags", group=group)
-    return _Workspace(
-        staging=GrowingBuffer.symmetric("gemm_rs", "staging", group),
-        products=_local_buffer("gemm_rs", device),
-        ready=ready,
-        flags=flags,
-        peer_ready=[symm_peer(ready, rank) for rank in team.ranks],
-        peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
-        finished=torch.zeros(1, dtype=torch.int32, device=device),
-        world_ranks=world_ranks_tensor(team, device),
-        side_stream=own_stream(),
-        second_stream=own_stream(),
-    )
+    return problem.team.size, out.dtype, tuple(out.shape), out.data_ptr() % 16, None if bias is None else bias.data_ptr() % 16

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from .plan import H100, Rates, library_time
 
-RS_METHODS = ("pipelined", "direct", "fused", "split", "small", "library", "torch")
+RS_METHODS = ("pipelined", "halves", "direct", "fused", "split", "small", "library", "torch")
 AR_METHODS = ("split", "small", "all_reduce", "rs_ag", "library")
 
 MARGIN = 0.9

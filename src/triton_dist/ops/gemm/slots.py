@@ -1,0 +1,106 @@
+"""Where the blocks of a GEMM + reduce-scatter meet: a slot for each rank in symmetric memory, its signals, and what adds the slots up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+
+from ...runtime.preload import Launch
+from ...runtime.streams import Stream, own_stream
+from ...runtime.symmetric import symm_peer, symm_zeros
+from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
+from .gemm_rs_kernels import add_arrived_kernel
+
+MAX_PIECES = 4
+"""Most pieces, each with its signal, that a block is sent in."""
+_PROGRAMS = 1056
+"""Eight for each SM of an H100: additions wait for memory."""
+
+
+@dataclass
+class Slots:
+    """Memory of one (team, stream). ready, (size,), and flags, (MAX_PIECES, size), are symmetric; finished: one word a piece.
+
+    staging: symmetric bytes, for one block of rows from each rank. products: blocks that are on their way to the peers.
+    side_stream sends, second_stream multiplies, third_stream adds, beside the stream of the call.
+    """
+
+    staging: GrowingBuffer
+    products: GrowingBuffer
+    ready: torch.Tensor
+    flags: torch.Tensor
+    peer_ready: list[torch.Tensor]
+    peer_flags: list[torch.Tensor]
+    finished: torch.Tensor
+    world_ranks: torch.Tensor
+    side_stream: Stream
+    second_stream: Stream
+    third_stream: Stream
+
+    def blocks(self, size: int, like: torch.Tensor) -> torch.Tensor:
+        """This rank's slots, (size, rows, columns), each for a block like ``like``; they begin at whole cache lines."""
+        step = triton.cdiv(like.numel(), 64) * 64
+        nbytes = size * step * like.element_size()
+        return self.staging.at_least(nbytes)[:nbytes].view(like.dtype).as_strided((size, *like.shape), (step, like.shape[1], 1))
+
+    def own_products(self, blocks: torch.Tensor) -> torch.Tensor:
+        """(size - 1, rows, columns), for what goes to the peers."""
+        count, rows, columns = blocks.shape
+        nbytes = max(1, count - 1) * rows * columns * blocks.element_size()
+        return self.products.at_least(nbytes)[:nbytes].view(blocks.dtype).view(-1, rows, columns)
+
+
+def slots_of(team: Team, group: object, device: torch.device) -> Slots:
+    """The slots of a team on the current stream; made, by all its ranks together, at the first call there."""
+
+    def make() -> Slots:
+        ready = symm_zeros((team.size,), torch.int32, name="ready", group=group)
+        flags = symm_zeros((MAX_PIECES, team.size), torch.int32, name="flags", group=group)
+        return Slots(
+            staging=GrowingBuffer.symmetric("gemm_rs", "staging", group),
+            products=local_buffer("gemm_rs", device),
+            ready=ready,
+            flags=flags,
+            peer_ready=[symm_peer(ready, rank) for rank in team.ranks],
+            peer_flags=[symm_peer(flags, rank) for rank in team.ranks],
+            finished=torch.zeros(MAX_PIECES, dtype=torch.int32, device=device),
+            world_ranks=world_ranks_tensor(team, device),
+            side_stream=own_stream(),
+            second_stream=own_stream(),
+            third_stream=own_stream(),
+        )
+
+    return workspace("gemm_rs", team.ranks, make)
+
+
+def local_buffer(what: str, device: torch.device) -> GrowingBuffer:
+    """One of this rank's own memory."""
+    return GrowingBuffer(what, lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=device))
+
+
+def addition_of(
+    space: Slots,
+    blocks: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    index: int,
+    *,
+    expected: int = 1,
+    piece: int = 0,
+    programs: int = _PROGRAMS,
+) -> Launch:
+    """``add_arrived_kernel`` for ``out``, (rows, columns), once all peers have signalled ``expected`` times that a piece is there.
+
+    blocks: (size, rows, columns), the part of the slots that is added up. index: this rank's place in the team.
+    """
+    size, rows, columns = blocks.shape
+    tile_n = min(2048, max(16, triton.next_power_of_2(columns)))
+    tile_m = 2048 // tile_n
+    tiles = triton.cdiv(rows, tile_m) * triton.cdiv(columns, tile_n)
+    return Launch.of(add_arrived_kernel, min(tiles, programs))(
+        blocks, out, out if bias is None else bias, space.flags[piece], space.finished[piece:], index, expected, rows, columns,
+        blocks.stride(0), SIZE=size, BIASED=bias is not None, TILE_M=tile_m, TILE_N=tile_n, CAPACITY=triton.next_power_of_2(size),
+        num_warps=8,
+    )  # fmt: skip
