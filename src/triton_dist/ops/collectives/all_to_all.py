@@ -18,9 +18,9 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-from ...errors import InvalidArgumentError, ReceiveCapacityError
+from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
-from ..team import Team, find_team, refuse_in_capture
+from ..team import Team, find_team, in_capture
 from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of, rows_of_ranks
 from .staging import LINE, MAX_PROGRAMS, end_call, meet, peer_pointers, staging_of
 from .words import MOST_BYTES_AT_A_TIME, division, round_up, word_of
@@ -155,8 +155,11 @@ def all_to_all(
     out = made_or_checked("all_to_all", out, (_capacity(out, capacity), *x.shape[1:]), x)
     given = x.contiguous()
     check_apart("all_to_all", given, out, same_at=None)
-    if check:
-        refuse_in_capture("all_to_all: check=True reads on the host, and")
+    if check and in_capture("all_to_all"):
+        raise CaptureError(
+            "all_to_all: check=True reads received on the host, which a CUDA graph can't record; leave it out, and look at received "
+            "behind a replay"
+        )
     splits_launch(given, splits.contiguous(), out, received, team, group).run()
     if check:
         _check_received(received, out.shape[0])
