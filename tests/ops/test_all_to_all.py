@@ -365,7 +365,7 @@ def test_a_hanging_twin_of_all_to_all_is_named(monkeypatch, tmp_path, counted):
 
 
 def test_a_twin_that_writes_what_has_no_room_is_named(monkeypatch, tmp_path):
-    twin = twin_of(module, tmp_path, "tl.minimum(lengths, tl.maximum(room - targets, 0))", "tl.minimum(lengths, lengths)")
+    twin = twin_of(module, tmp_path, "tl.minimum(lengths, tl.maximum(room - begins, 0))", "tl.minimum(lengths, lengths)")
     monkeypatch.setattr(module, "all_to_all_kernel", twin.all_to_all_kernel)
 
     def call() -> None:
