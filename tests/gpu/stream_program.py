@@ -17,7 +17,7 @@ from triton import knobs
 
 import triton_dist
 from triton_dist import errors, utils
-from triton_dist.ops import ag_gemm
+from triton_dist.ops import ag_gemm, all_to_all, broadcast, reduce_scatter
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm.plan import OWN_METHODS
 from triton_dist.runtime.preload import Launch, preload
@@ -193,6 +193,47 @@ def _call(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, method: str) 
     ag_gemm(shard, b, out=out, method=method)
 
 
+def exchanged_parts() -> bool:
+    """reduce_scatter, broadcast, and all_to_all of equal parts and of numbers of rows that change from replay to replay."""
+    rank, size, device = triton_dist.rank(), triton_dist.world_size(), triton_dist.device()
+    rows, width, inputs = 30, 70, 3
+    base = torch.arange(float(size * rows), device=device)[:, None] + torch.zeros(width, device=device)
+    numbers = torch.randint(0, rows + 1, (inputs, size, size), generator=torch.Generator().manual_seed(3), dtype=torch.int32)
+    tables, columns = numbers[:, rank].to(device), numbers[:, :, rank].to(device)  # what this rank sends, and what it gets
+    begins = numbers.cumsum(2) - numbers
+    sent = [  # the rows for this rank, as the others have them but for what is added in each call
+        torch.cat([base[begins[n, peer, rank] :][: numbers[n, peer, rank]] + 1000.0 * peer for peer in range(size)]) for n in range(inputs)
+    ]
+    mine = base[rank * rows : (rank + 1) * rows]
+    x, splits, part = torch.empty_like(base), torch.empty_like(tables[0]), torch.empty_like(mine)
+    everyone, root, equal, some = part.clone(), torch.empty_like(base), torch.empty_like(base), torch.empty_like(base)
+    received = torch.empty_like(splits)
+
+    def feed(call: int) -> None:
+        x.copy_(base).add_(1000.0 * rank + call % 50)
+        splits.copy_(tables[call % inputs])
+
+    def record() -> None:
+        reduce_scatter(x, out=part)
+        broadcast(x, size - 1, out=root)
+        all_to_all(x, out=equal)
+        all_to_all(x, splits, out=some, received=received)
+
+    def wrong(call: int) -> torch.Tensor:
+        more, expected = call % 50, sent[call % inputs]
+        everyone.copy_(size * (mine + more) + 1000.0 * (size * (size - 1) // 2))
+        parts = (mine + more + 1000.0 * torch.arange(size, device=device)[:, None, None]).view(equal.shape)
+        return (
+            (part != everyone).any()
+            | (root != base + 1000.0 * (size - 1) + more).any()
+            | (equal != parts).any()
+            | (received != columns[call % inputs]).any()
+            | (some[: len(expected)] != expected + more).any()
+        )
+
+    return replay(record, feed, wrong)
+
+
 def no_allocation_in_a_graph() -> bool:
     """The first barrier on a stream allocates: inside a capture it says so, and does not hang."""
     if triton_dist.device().type != "cuda":
@@ -277,6 +318,7 @@ PARTS = (
     forked_streams,
     barrier_counts,
     gathered_products,
+    exchanged_parts,
     no_allocation_in_a_graph,
     loaded_before_waiting,
 )

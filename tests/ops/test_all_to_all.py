@@ -314,6 +314,12 @@ def test_splits_have_no_library():
         triton_dist.simulate(call, 2)
 
 
+def test_a_check_in_a_capture_is_named(monkeypatch):
+    monkeypatch.setattr(module, "in_capture", lambda what: True)
+    with pytest.raises(errors.CaptureError, match="look at received behind a replay"):
+        triton_dist.simulate(lambda: all_to_all(torch.ones(4), TWO, capacity=4, check=True), 2)
+
+
 def outcomes(monkeypatch, tmp_path, counted: bool, right: str, wrong: str, **options) -> set[str]:
     monkeypatch.setattr(module, "all_to_all_kernel", twin_of(module, tmp_path, right, wrong).all_to_all_kernel)
     seen = set()
@@ -359,7 +365,7 @@ def test_a_hanging_twin_of_all_to_all_is_named(monkeypatch, tmp_path, counted):
 
 
 def test_a_twin_that_writes_what_has_no_room_is_named(monkeypatch, tmp_path):
-    twin = twin_of(module, tmp_path, "tl.minimum(lengths, tl.maximum(room - targets, 0))", "tl.minimum(lengths, lengths)")
+    twin = twin_of(module, tmp_path, "tl.minimum(lengths, tl.maximum(room - begins, 0))", "tl.minimum(lengths, lengths)")
     monkeypatch.setattr(module, "all_to_all_kernel", twin.all_to_all_kernel)
 
     def call() -> None:

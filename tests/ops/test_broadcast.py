@@ -80,6 +80,8 @@ def into_odd_memory(method: str) -> bool:
     right &= broadcast(grid, 0, out=out, method=method) is out and equal_bits(out, expected)
     right &= broadcast(grid, 0, method=method) is grid and equal_bits(grid, expected)
     right &= broadcast(out, 0, out=out, method=method) is out and equal_bits(out, expected)
+    lazy = torch.view_as_complex(torch.tensor([[1.0, 2.0 + rank]], device=device)).conj()  # not so in memory
+    right &= broadcast(lazy, size - 1, method=method).tolist() == [complex(1, -1 - size)]
     return right and broadcast(torch.empty(0, 4, device=device), method=method).shape == (0, 4)
 
 

@@ -10,7 +10,7 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.ops import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
-from triton_dist.ops.collectives.words import word_of
+from triton_dist.ops.collectives.words import dense, word_of
 from triton_dist.ops.team import Team, find_team
 
 COLLECTIVES = "triton_dist.ops.collectives."
@@ -82,6 +82,11 @@ def test_calls_of_mixed_dtypes(world, world_size):
 @pytest.mark.parametrize("seed", range(2))
 def test_calls_of_mixed_dtypes_do_not_race(seed):
     assert all(triton_dist.simulate(calls_of_mixed_dtypes, 3, seed=seed, check="race"))
+
+
+def test_elements_that_are_only_said_to_be_conjugate_are_written_down():
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    assert torch.view_as_real(dense(x.conj())).tolist() == [[1, -2], [3, 1]] and dense(x).data_ptr() == x.data_ptr()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ..runtime.symmetric import symm_empty, symm_peer
 from ..runtime.team import Team, find_team
 from ..runtime.world import require_world
 
-__all__ = ["GrowingBuffer", "Team", "find_team", "peer_addresses", "refuse_in_capture", "workspace", "world_ranks_tensor"]
+__all__ = ["GrowingBuffer", "Team", "find_team", "in_capture", "peer_addresses", "refuse_in_capture", "workspace", "world_ranks_tensor"]
 
 
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -40,9 +40,14 @@ def peer_addresses(tensor: torch.Tensor, team: Team) -> torch.Tensor:
     return torch.tensor([symm_peer(tensor, rank).data_ptr() for rank in team.ranks], dtype=torch.int64, device=tensor.device)
 
 
+def in_capture(what: str) -> bool:
+    """Whether a CUDA graph is captured on the current stream. what: who asks. Raises NotInitializedError."""
+    return require_world(what).device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def refuse_in_capture(what: str) -> None:
     """Raises CaptureError while a CUDA graph is captured on the current stream: memory can't be allocated on all ranks then."""
-    if require_world(what).device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if in_capture(what):
         raise CaptureError(
             f"{what}: the first call with these shapes on this stream allocates memory on all ranks, which a CUDA graph "
             "can't record; call it once on the stream before, and capture on the same one: torch.cuda.graph(graph, stream=stream)"

@@ -17,7 +17,7 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..team import Team, find_team
 from .staging import LINE, end_call, meet, peer_pointers, staging_of
-from .words import MOST_BYTES_AT_A_TIME, division, round_up, word_of
+from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 
 @triton_dist.jit(do_not_specialize=["index"])
@@ -68,7 +68,7 @@ def all_gather(x: torch.Tensor, *, out: torch.Tensor | None = None, group: objec
         raise InvalidArgumentError(f"all_gather: out is {tuple(out.shape)} {out.dtype}; it has to be {shape} {x.dtype}, contiguous")
     nbytes = x.numel() * x.element_size()
     if nbytes:
-        gather_launch(x.contiguous(), out, team, group).run()
+        gather_launch(dense(x), out, team, group).run()
     return out
 
 

@@ -18,19 +18,19 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-from ...errors import InvalidArgumentError, ReceiveCapacityError
+from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
-from ..team import Team, find_team, refuse_in_capture
+from ..team import Team, find_team, in_capture
 from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of, rows_of_ranks
 from .staging import LINE, MAX_PROGRAMS, end_call, meet, peer_pointers, staging_of
-from .words import MOST_BYTES_AT_A_TIME, division, round_up, word_of
+from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 16 << 20
 """Bytes of x up to which the kernel is chosen for equal parts. Not measured yet."""
 
 
 @triton.jit
-def _ends(lengths, STEP: tl.constexpr):
+def _begins(lengths, STEP: tl.constexpr):
     """Where pieces of these lengths, multiples of STEP, begin one behind the other."""
     return tl.multiple_of(tl.cumsum(lengths, 0) - lengths, STEP)
 
@@ -50,10 +50,10 @@ def all_to_all_kernel(
     what each rank sends to each.
 
     splits: rows that this rank sends to each, behind each other in ``x``. received: becomes the rows that each sends to this one. COUNTED:
-    there are ``splits`` and ``received``; else one row goes to each rank. row: words of a row. rows: of ``x``. room: words of ``out``;
-    what has no room is left out. A slot of ``staging`` has ``capacity`` words: ``header`` words for splits of each program, then what is
-    sent to each rank, from a whole line on. SIZE: size, up to a power of 2. LINE_WORDS: words of a line. STEP: words that a row is a
-    multiple of.
+    there are ``splits`` and ``received``; else one row, the whole part, goes to each rank. row: words of a row. rows: of ``x``. room: words
+    of ``out``; what has no room is left out. A slot of ``staging`` has ``capacity`` words: ``header`` words for splits of each program, then
+    what is sent to each rank, from a whole line on. SIZE: size, up to a power of 2. LINE_WORDS: words of a line. STEP: words that a row is
+    a multiple of.
     """
     now = tl.load(epoch) + 1
     slot = now % 2 * capacity
@@ -66,37 +66,41 @@ def all_to_all_kernel(
         # Each program tells its own peers.
         table = (staging + slot).to(tl.pointer_type(tl.int64)) + program * size
         tl.store(table + peer, sent, mask=peer < size)
+        lengths = tl.multiple_of(tl.maximum(sent, 0) * row, STEP)
+        longest = tl.max(lengths, 0)
+        begins, places = _begins(lengths, STEP), _begins(_lines(lengths, LINE_WORDS), LINE_WORDS)
     else:
-        sent = tl.where(peer < size, 1, 0).to(tl.int64)
-    lengths = tl.multiple_of(tl.maximum(sent, 0) * row, STEP)
+        longest = tl.cast(row, tl.int64)
+        lengths = tl.multiple_of(tl.where(peer < size, longest, 0), STEP)
+        begins, places = tl.multiple_of(peer * longest, STEP), peer * _lines(longest, LINE_WORDS)
     staged = _lines(lengths, LINE_WORDS)
-    sources = x + _ends(lengths, STEP)
-    places = staging + slot + header + _ends(staged, LINE_WORDS)
-    for block in range(program, tl.cdiv(tl.max(lengths, 0), BLOCK), tl.num_programs(0)):
+    sources, targets = x + begins, staging + slot + header + places
+    for block in range(program, tl.cdiv(longest, BLOCK), tl.num_programs(0)):
         offset = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
         value = tl.load(sources[:, None] + offset[None, :], mask=offset[None, :] < lengths[:, None], other=0)
-        tl.store(places[:, None] + offset[None, :], value, mask=offset[None, :] < staged[:, None])
+        tl.store(targets[:, None] + offset[None, :], value, mask=offset[None, :] < staged[:, None])
     peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, size, now, SIZE))
     slots = peer_pointers(peers, peer, size, staging.dtype.element_ty) + slot
     if COUNTED:
         tables = slots.to(tl.pointer_type(tl.int64), bitcast=True) + program * size
         told = tl.load(tables[:, None] + peer[None, :], mask=(peer[:, None] < size) & (peer[None, :] < size), other=0)
-    else:
-        told = tl.where((peer[:, None] < size) & (peer[None, :] < size), 1, 0).to(tl.int64)
-    theirs = tl.sum(tl.where(peer[None, :] == index, told, 0), 1)
-    if COUNTED:  # noqa: SIM102  Triton would compile the store without splits, too
+        theirs = tl.sum(tl.where(peer[None, :] == index, told, 0), 1)
         if program == 0:
             tl.store(received + peer, theirs, mask=peer < size)
-    before = tl.where(peer[None, :] < index, _lines(tl.maximum(told, 0) * row, LINE_WORDS), 0)
-    places = tl.multiple_of(slots + header + tl.sum(before, 1), 16)  # bytes; said of the sum itself it would be forgotten
-    lengths = tl.multiple_of(tl.maximum(theirs, 0) * row, STEP)
-    targets = _ends(lengths, STEP)
-    staged = _lines(lengths, LINE_WORDS)
-    fitting = tl.multiple_of(tl.minimum(lengths, tl.maximum(room - targets, 0)), STEP)
-    for block in range(program, tl.cdiv(tl.max(fitting, 0), BLOCK), tl.num_programs(0)):
+        place = tl.sum(tl.where(peer[None, :] < index, _lines(tl.maximum(told, 0) * row, LINE_WORDS), 0), 1)
+        lengths = tl.multiple_of(tl.maximum(theirs, 0) * row, STEP)
+        begins = _begins(lengths, STEP)
+        staged = _lines(lengths, LINE_WORDS)
+        lengths = tl.multiple_of(tl.minimum(lengths, tl.maximum(room - begins, 0)), STEP)
+        longest = tl.max(lengths, 0)
+    else:
+        place = index * _lines(longest, LINE_WORDS)
+    sources = tl.multiple_of(slots + header + place, 16)  # bytes; said of a sum itself it would be forgotten
+    targets = out + begins
+    for block in range(program, tl.cdiv(longest, BLOCK), tl.num_programs(0)):
         offset = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        value = tl.load(places[:, None] + offset[None, :], mask=offset[None, :] < staged[:, None])
-        tl.store(out + targets[:, None] + offset[None, :], value, mask=offset[None, :] < fitting[:, None])
+        value = tl.load(sources[:, None] + offset[None, :], mask=offset[None, :] < staged[:, None])
+        tl.store(targets[:, None] + offset[None, :], value, mask=offset[None, :] < lengths[:, None])
     end_call(epoch, finished, now)
 
 
@@ -153,10 +157,13 @@ def all_to_all(
     if received.dtype != splits.dtype or received.data_ptr() == splits.data_ptr():
         raise InvalidArgumentError(f"all_to_all: received, {received.dtype}, has to be memory of its own of splits' dtype {splits.dtype}")
     out = made_or_checked("all_to_all", out, (_capacity(out, capacity), *x.shape[1:]), x)
-    given = x.contiguous()
+    given = dense(x)
     check_apart("all_to_all", given, out, same_at=None)
-    if check:
-        refuse_in_capture("all_to_all: check=True reads on the host, and")
+    if check and in_capture("all_to_all"):
+        raise CaptureError(
+            "all_to_all: check=True reads received on the host, which a CUDA graph can't record; leave it out, and look at received "
+            "behind a replay"
+        )
     splits_launch(given, splits.contiguous(), out, received, team, group).run()
     if check:
         _check_received(received, out.shape[0])
@@ -202,7 +209,7 @@ def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object,
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
         return out
-    given = x.contiguous()
+    given = dense(x)
     check_apart("all_to_all", given, out, same_at=0)
     if method == "auto":
         method = choose_method(nbytes, team.size, exact or not library_can(group, x.device))

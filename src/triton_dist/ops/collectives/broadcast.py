@@ -22,7 +22,7 @@ from ..team import Team, find_team
 from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of
 from .reduction import staging_at
 from .staging import LINE, end_call, meet, staging_of
-from .words import MOST_BYTES_AT_A_TIME, division, round_up, word_of
+from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 8 << 20
 """Bytes that may leave the source up to which the kernel is chosen. Not measured yet."""
@@ -89,7 +89,7 @@ def broadcast(
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
         return written
-    given = x.contiguous()
+    given = dense(x)
     target = given if out is None else out
     check_apart("broadcast", given, target, same_at=0)
     if method == "auto":

@@ -21,6 +21,11 @@ def round_up(number: int, step: int) -> int:
     return triton.cdiv(number, step) * step
 
 
+def dense(x: torch.Tensor) -> torch.Tensor:
+    """``x``, or a copy of it if its elements do not stand in memory one behind the other as they are."""
+    return x.resolve_conj().resolve_neg().contiguous()
+
+
 def word_of(nbytes: int, *tensors: torch.Tensor) -> tuple[int, torch.dtype]:
     """Bytes and dtype of the widest words that begin at the tensors' addresses and at multiples of ``nbytes`` behind them.
 
