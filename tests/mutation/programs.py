@@ -146,6 +146,7 @@ ODD, EVEN, NO_COLUMNS = (20, 17, 40), (32, 64, 64), (20, 0, 40)
 
 ALL_GATHER = [Case(gathers, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 ALL_REDUCE = [Case(sums, size, (method, (40, 40, 3000, 40, 3000))) for method in ("one_shot", "two_shot") for size in (2, 3)]
+LOW_LATENCY = [Case(sums, size, ("ll", (40, 40, 3000, 40, 3000))) for size in (2, 3)]
 BARRIER = [Case(barriers, size) for size in (2, 3)]
 NODE_BARRIER = [Case(inline_barriers, 3), Case(node_barriers, 3), Case(node_barriers, 2), Case(world_barriers, 2)]
 SIGNALS = [Case(signals, 2)]

@@ -10,6 +10,7 @@ TARGETS: dict[str, str] = {
     "src/triton_dist/ops/collectives/all_gather.py": "ALL_GATHER",
     "src/triton_dist/ops/collectives/all_reduce.py": "ALL_REDUCE",
     "src/triton_dist/ops/collectives/barrier.py": "BARRIER",
+    "src/triton_dist/ops/collectives/low_latency.py": "LOW_LATENCY",
     "src/triton_dist/ops/collectives/staging.py": "ALL_REDUCE",
     "src/triton_dist/ops/gemm/ag_gemm.py": "AG_GEMM",
     "src/triton_dist/ops/gemm/ag_gemm_kernels.py": "AG_GEMM",
@@ -20,6 +21,7 @@ TARGETS: dict[str, str] = {
 }
 
 NOTHING_TO_MUTATE = (
+    "src/triton_dist/ops/collectives/plans.py",
     "src/triton_dist/ops/collectives/reduction.py",
     "src/triton_dist/ops/team.py",
     "src/triton_dist/ops/replay.py",
