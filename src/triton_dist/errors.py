@@ -112,6 +112,10 @@ class DivergentNotifyError(SimulationError, UnsupportedOperationError):
     code = "TD111"
 
 
+class FlagReuseError(SimulationError):
+    """Data are stored with the flag that their word carries already, so its reader can't tell them from what was there before."""
+
+
 class NoDeviceError(TritonDistError, RuntimeError):
     """A question about a GPU was asked where there is none, neither a real one nor the simulator's."""
 

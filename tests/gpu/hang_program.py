@@ -27,6 +27,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist import errors
+from triton_dist.ops import all_reduce
 from triton_dist.runtime import processes
 from triton_dist.runtime.wait_board import path_of
 
@@ -133,6 +134,27 @@ def missing_peer() -> None:
         # The others won't come to an allocation any more.
         expect(errors.TritonDistError, lambda: triton_dist.symm_zeros((4,)), 2 * BOUND + GRACE)
         triton_dist.finalize()
+
+
+def missing_flags() -> None:
+    """Rank 0 stays away from an all-reduce whose data carry their own signal; the word named is the flag's half. Rank 0 sees no error."""
+    triton_dist.initialize(wait_timeout=BOUND)
+    rank, x = triton_dist.rank(), torch.ones(5, device=triton_dist.device())
+    all_reduce(x, method="ll")
+    triton_dist.synchronize()
+    if rank > 0:
+        all_reduce(x, method="ll")
+        texts = (
+            f"rank {rank}, program (0, 0, 0) of low_latency_kernel at ",
+            "low_latency.py:",
+            "flagged words[",
+            f"of rank {rank} == 2; it is 0",
+        )
+        expect(errors.WaitTimeoutError, triton_dist.synchronize, BOUND + GRACE, *texts)
+    else:
+        time.sleep(BOUND + 1)
+        triton_dist.check()
+    triton_dist.finalize()
 
 
 def replayed_graph() -> None:
@@ -317,6 +339,10 @@ def launch_missing_notify(size: int) -> None:
 
 def launch_missing_peer(size: int) -> None:
     Ranks(missing_peer, size).end(*[0] * size)
+
+
+def launch_missing_flags(size: int) -> None:
+    Ranks(missing_flags, size).end(*[0] * size)
 
 
 def launch_replayed_graph(size: int) -> None:

@@ -15,6 +15,7 @@ PROGRAM = Path(__file__).parent / "hang_program.py"
 PARTS = (
     "missing_notify",
     "missing_peer",
+    "missing_flags",
     "replayed_graph",
     "bound_for_a_running_kernel",
     "attach",

@@ -207,6 +207,7 @@ ALL_REDUCE = [Case(sums, size, (method, (40, 40, 3000, 40, 3000))) for method in
 REDUCE_SCATTER = [Case(sums_of_parts, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 ALL_TO_ALL = [Case(exchanges, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 BROADCAST = [Case(broadcasts, size, ((40, 40, 3000, 40, 3000, 3000),)) for size in (2, 3)]
+LOW_LATENCY = [Case(sums, size, ("ll", (40, 40, 3000, 40, 3000))) for size in (2, 3)]
 BARRIER = [Case(barriers, size) for size in (2, 3)]
 NODE_BARRIER = [Case(inline_barriers, 3), Case(node_barriers, 3), Case(node_barriers, 2), Case(world_barriers, 2)]
 SIGNALS = [Case(signals, 2)]

@@ -13,6 +13,7 @@ TARGETS: dict[str, str] = {
     "src/triton_dist/ops/collectives/barrier.py": "BARRIER",
     "src/triton_dist/ops/collectives/broadcast.py": "BROADCAST",
     "src/triton_dist/ops/collectives/reduce_scatter.py": "REDUCE_SCATTER",
+    "src/triton_dist/ops/collectives/low_latency.py": "LOW_LATENCY",
     "src/triton_dist/ops/collectives/staging.py": "ALL_REDUCE",
     "src/triton_dist/ops/gemm/ag_gemm.py": "AG_GEMM",
     "src/triton_dist/ops/gemm/ag_gemm_kernels.py": "AG_GEMM",
@@ -27,6 +28,7 @@ TARGETS: dict[str, str] = {
 
 NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/collectives/arguments.py",
+    "src/triton_dist/ops/collectives/plans.py",
     "src/triton_dist/ops/collectives/reduction.py",
     "src/triton_dist/ops/collectives/words.py",
     "src/triton_dist/ops/team.py",

@@ -39,7 +39,7 @@ def push(unit, data, flag, mask, stamp=None, _semantic=None, _generator=None):
     unit: tile of pointers to int64, multiples of 16 bytes, in memory of any rank. data: tile of int64, 8 bytes a unit. flag: int32 scalar.
     mask: tile of int1. stamp: as for ``lowering.emit``.
     """
-    target = target_of(_semantic.builder.options)
+    target, flag = target_of(_semantic.builder.options), _scalar(_semantic, flag)
     if target == "hip":
         _generator.call_JitFunction(hip_functions.push_flagged, [unit, data, flag, mask], {})
         return
@@ -61,6 +61,7 @@ def take(unit, distance, flag, own, mask, size, stamp=None, _semantic=None, _gen
     and where the mask is off mean nothing. size: ranks, constexpr. On NVIDIA GPUs it ends as a ``wait`` ends that takes too long.
     """
     distance, size = unwrap(distance), unwrap(size)
+    flag, own = _scalar(_semantic, flag), _scalar(_semantic, own)
     target, results = target_of(_semantic.builder.options), []
     shape = unit.type.get_block_shapes()
     if target in ("sim", "hip"):
@@ -81,6 +82,11 @@ def take(unit, distance, flag, own, mask, size, stamp=None, _semantic=None, _gen
         constraints = ",".join([*["=l"] * len(ranks), "l", "r", "r", "r"])
         results += _assembly(_semantic, text, constraints, operands, [tl.int64] * len(ranks))
     return tl.tuple(results)
+
+
+def _scalar(semantic: Any, value: Any) -> tl.tensor:
+    """An int32 scalar of an integer, which Triton makes a constant of where it is 1."""
+    return semantic.cast(semantic.to_tensor(unwrap(value)), tl.int32)
 
 
 def _assembly(semantic: Any, text: str, constraints: str, operands: list[tl.tensor], results: list[tl.dtype]) -> list[tl.tensor]:

@@ -93,7 +93,7 @@ def _app(typer: Any) -> Any:
     @app.command()
     def tune(
         operators: str = typer.Option("all_reduce", "--operators", help="Names, separated by commas."),
-        max_bytes: int = typer.Option(1 << 30, "--max-bytes", min=1, help="The largest message that is measured."),
+        max_bytes: int = typer.Option(1 << 28, "--max-bytes", min=1, help="The largest message that is measured."),
         budget: float = typer.Option(None, "--budget", help="Seconds after which no further size begins."),
         dry_run: bool = typer.Option(False, "--dry-run", help="On simulated ranks, two sizes; writes nothing."),
         ranks: int = typer.Option(2, "--ranks", min=1, help="Simulated ranks of a dry run."),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...errors import FlagReuseError
 from ..memory import element_index, scalar_view
+from ..report import written_by
 from ..requests import Steps
 from .memory import addresses_of, see_word
 from .primitives import wait
@@ -36,8 +38,11 @@ def _put(context: Program, words, chosen, values, flag: int, location: int) -> N
     places, _, _ = addresses_of(context, words, (chosen,), chosen.shape, _WORD, "st", None)
     if not places.size:
         return
-    scalar_view(_WORD)[element_index(places, _WORD.itemsize)] = values[chosen]
-    memory = context.memory
+    memory, view, index = context.memory, scalar_view(_WORD), element_index(places, _WORD.itemsize)
+    same = view[index] >> 32 == flag
+    if same.any():
+        raise _reused(context, int(places[same][0]), flag)
+    view[index] = values[chosen]
     for place in places.tolist():
         memory.writes[place] = (context, flag, context.clock, location)
     memory.changed(int(places.min()), int(places.max()) + _WORD.itemsize, context)
@@ -73,3 +78,13 @@ def _units(context: Program, units, flag, mask, shape: tuple[int, ...], what: st
     if wrong.any():
         raise context.memory.misaligned(int(units[chosen][wrong][0]), _UNIT, what)
     return units, chosen, int(np.asarray(flag).reshape(-1)[0])
+
+
+def _reused(context: Program, place: int, flag: int) -> FlagReuseError:
+    allocation, write = context.memory.find(place), context.memory.last_write(place)
+    word = allocation.label(place) if allocation is not None else f"the word at {place:#x}"
+    before = f", by {written_by(write)}" if write is not None else ""
+    return FlagReuseError(
+        f"{word} is stored with the flag {flag}, which it carries already{before}: its reader can't tell the new data from the old; "
+        "count the flags on from call to call, and renew words before flags come round"
+    )

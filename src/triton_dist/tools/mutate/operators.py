@@ -27,7 +27,7 @@ WEAKER_CALL = {
 _ORDERS = re.compile(
     r"wait|wait_(eq|ne|ge|le|gt|lt)|notify|__syncthreads|__syncwarp|debug_barrier|(__thread)?fence\w*|quiet\w*|\w*barrier|\w*barrier_all\w*|"
     r"sync_all\w*|team_sync\w*|signal_op|signal_wait_until\w*|set_signal|wait_event|wait_stream|synchronize|write_value|wait_value|"
-    r"signal_batch|CUDA_CHECK"
+    r"signal_batch|CUDA_CHECK|push_flagged"
 )
 """Names of calls that order something, on the device and on the host."""
 
