@@ -178,12 +178,18 @@ SECTIONS = (
         **_HOST,
     ),
     Section(
+        "Profiler inside kernels",
+        "triton_dist.tools.profiler",
+        "Profiler alloc_profiler_buffer reset_profiler_buffer ProfilerBuffer export_to_perfetto_trace parse_to_tracks",
+        ("tests/tools/profiler/kernels.py", "tests/tools/profiler/test_records.py", "tests/tools/profiler/test_trace.py"),
+        **_HOST,
+    ),
+    Section(
         "Tools",
         "triton_dist.tools",
-        "make_ast_source kernel_name_suffix materialize_c_params dump_c_code aot_compile_spaces apply_triton340_inductor_patch Profiler "
-        "alloc_profiler_buffer reset_profiler_buffer ProfilerBuffer export_to_perfetto_trace parse_to_tracks",
+        "make_ast_source kernel_name_suffix materialize_c_params dump_c_code aot_compile_spaces apply_triton340_inductor_patch",
         (),
-        planned="compilation ahead of time and the profiler inside kernels are not there yet",
+        planned="compilation ahead of time is not there yet",
     ),
     Section(
         "Fused models",

@@ -179,3 +179,14 @@ def test_a_buffer_that_was_overwritten_is_named():
         parse_to_tracks(buffer)
     reset_profiler_buffer(buffer)
     assert parse_to_tracks(buffer) == []
+
+
+def test_the_documented_names_are_in_tools_too():
+    from triton_dist import tools
+    from triton_dist.tools import profiler
+
+    assert all(getattr(tools, name) is getattr(profiler, name) for name in tools.__all__ if hasattr(profiler, name))
+    assert {"Profiler", "ProfilerBuffer", "alloc_profiler_buffer", "reset_profiler_buffer"} <= set(tools.__all__)
+    assert {"export_to_perfetto_trace", "parse_to_tracks"} <= set(tools.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'profile_everything'"):
+        _ = tools.profile_everything
