@@ -84,7 +84,7 @@ def ag_gemm_kernel(
             profiler = send_rows(profiler, a, gathered, flags, number, ROWS, DEPTH, TILE, TILE_K)
     else:
         COLUMN_TILES: tl.constexpr = COLUMNS // TILE
-        for number in range(program - SENDERS, row_tiles * COLUMN_TILES, tl.num_programs(0) - SENDERS):
+        for number in tl.range(program - SENDERS, row_tiles * COLUMN_TILES, tl.num_programs(0) - SENDERS, num_stages=1):
             # In the order in which rows arrive: those of the rank before come first, this rank's own come last.
             sender = (dl.rank() + dl.num_ranks() - 1 - number // COLUMN_TILES // (ROWS // TILE)) % dl.num_ranks()
             row_tile = sender * (ROWS // TILE) + number // COLUMN_TILES % (ROWS // TILE)
