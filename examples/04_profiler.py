@@ -2,13 +2,15 @@
 wait that it ended.
 
 Run it on simulated ranks with ``python examples/04_profiler.py``, or with one process a rank, on GPUs or without any, by
-``torchrun --nproc-per-node 4 examples/04_profiler.py``. It writes out/profiler.json, which ui.perfetto.dev opens.
+``torchrun --nproc-per-node 4 examples/04_profiler.py``. It writes out/profiler.json, or the
+file that is named as its argument, which ui.perfetto.dev opens.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -16,7 +18,8 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.tools.profiler import Profile, Profiler, ProfilerBuffer
+from triton_dist.ops import barrier
+from triton_dist.tools.profiler import Profile, Profiler, ProfilerBuffer, reset_profiler_buffer
 
 SEND, WAIT, PRODUCT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 TASKS = ["send", "wait", "product"]
@@ -81,7 +84,7 @@ def ag_gemm_kernel(
             profiler = send_rows(profiler, a, gathered, flags, number, ROWS, DEPTH, TILE, TILE_K)
     else:
         COLUMN_TILES: tl.constexpr = COLUMNS // TILE
-        for number in range(program - SENDERS, row_tiles * COLUMN_TILES, tl.num_programs(0) - SENDERS):
+        for number in tl.range(program - SENDERS, row_tiles * COLUMN_TILES, tl.num_programs(0) - SENDERS, num_stages=1):
             # In the order in which rows arrive: those of the rank before come first, this rank's own come last.
             sender = (dl.rank() + dl.num_ranks() - 1 - number // COLUMN_TILES // (ROWS // TILE)) % dl.num_ranks()
             row_tile = sender * (ROWS // TILE) + number // COLUMN_TILES % (ROWS // TILE)
@@ -89,7 +92,7 @@ def ag_gemm_kernel(
 
 
 def run(
-    trace: str | Path, rows: int = 128, depth: int = 256, columns: int = 128, tile: int = 32, senders: int = 2, programs: int = 8
+    trace: str | Path, rows: int = 64, depth: int = 256, columns: int = 128, tile: int = 32, senders: int = 2, programs: int = 8
 ) -> tuple[float, Profile]:
     """One rank's host function. Returns the largest error relative to torch in float64, and what all ranks recorded.
 
@@ -102,16 +105,14 @@ def run(
     gathered = triton_dist.symm_zeros((size * rows, depth), torch.bfloat16)
     out = torch.zeros(size * rows, columns, device=device)
 
-    def launch(flags: torch.Tensor, profile: torch.Tensor | None) -> None:
-        ag_gemm_kernel[(programs,)](
-            a, gathered, flags, b, out, profile, rows, depth, columns, tile, min(depth, 64), senders, profile is not None
-        )  # fmt: skip
-
-    launch(triton_dist.symm_zeros((size * rows // tile,), torch.int32), None)  # not profiled: it compiles and warms up
-    triton_dist.synchronize()  # and, as all ranks make the next allocation together, nobody reads the rows any more
-    flags = triton_dist.symm_zeros((size * rows // tile,), torch.int32)
+    flags = triton_dist.symm_zeros((2, size * rows // tile), torch.int32)
     with ProfilerBuffer(100_000, trace, TASKS, communication=["send"], compute=["product"]) as profiler:
-        launch(flags, profiler.profiler_buffer)
+        for call in range(2):  # the first call compiles and warms up; what it recorded is thrown away
+            reset_profiler_buffer(profiler.profiler_buffer)
+            barrier()  # nobody reads the rows of the call before any more, and all ranks begin together
+            ag_gemm_kernel[(programs,)](
+                a, gathered, flags[call], b, out, profiler.profiler_buffer, rows, depth, columns, tile, min(depth, 64), senders, True
+            )  # fmt: skip
     reference = whole.double() @ b.double()
     assert profiler.profile is not None
     return ((out.double() - reference).abs().max() / reference.abs().max()).item(), profiler.profile
@@ -127,7 +128,7 @@ def read_back(trace: Path, ranks: int) -> None:
 
 
 def main() -> None:
-    trace = Path("out") / "profiler.json"
+    trace = Path(sys.argv[1] if len(sys.argv) > 1 else "out/profiler.json")
     if "RANK" in os.environ:  # torchrun has started this process, one of several
         triton_dist.initialize()
         rank, ranks = triton_dist.rank(), triton_dist.world_size()

@@ -19,12 +19,16 @@ def test_example(name, tmp_path):
         [sys.executable, ROOT / "examples" / name], cwd=tmp_path, env=os.environ.copy(), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    if name == "04_profiler.py":
+        assert "rank 3: " in done.stdout and "% of " in done.stdout and (tmp_path / "out" / "profiler.json").exists()
     if name == "demo.py":
         assert "nobody wrote it" in done.stdout and "every tile arrived" in done.stdout
         assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("demo.py", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("demo.py", 2)]
+)
 def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
     before = set(Path("/dev/shm").iterdir())
     done = subprocess.run(
@@ -32,7 +36,12 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
         cwd=tmp_path, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    said = {"01_producer_consumer.py": "every tile arrived", "02_ag_gemm.py": "on rank ", "demo.py": "CPU processes"}[name]
+    said = {
+        "01_producer_consumer.py": "every tile arrived",
+        "02_ag_gemm.py": "on rank ",
+        "04_profiler.py": "on rank ",
+        "demo.py": "CPU processes",
+    }[name]
     assert done.stdout.count(said) == (1 if name == "demo.py" else ranks)
     if name == "demo.py":
         assert all(f"rank {rank}, host: synchronize() waits for all its streams" in done.stdout for rank in range(ranks))

@@ -185,13 +185,18 @@ SECTIONS = (
         **_HOST,
     ),
     Section(
+        "Profiler inside kernels",
+        "triton_dist.tools.profiler",
+        "Profiler alloc_profiler_buffer reset_profiler_buffer ProfilerBuffer export_to_perfetto_trace parse_to_tracks",
+        ("tests/tools/profiler/kernels.py", "tests/tools/profiler/test_records.py", "tests/tools/profiler/test_trace.py"),
+        **_HOST,
+    ),
+    Section(
         "Tools",
         "triton_dist.tools",
-        "apply_triton340_inductor_patch Profiler alloc_profiler_buffer reset_profiler_buffer ProfilerBuffer export_to_perfetto_trace "
-        "parse_to_tracks",
+        "apply_triton340_inductor_patch",
         ("tests/tools/test_inductor.py",),
         **_HOST,
-        planned="the profiler inside kernels is not there yet",
     ),
     Section(
         "Fused models",

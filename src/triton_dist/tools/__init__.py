@@ -15,6 +15,13 @@ _HOMES = {
     "build_extern": "extern_library",
     "read_library": "extern_library",
     "apply_triton340_inductor_patch": "inductor",
+    "Profiler": "profiler",
+    "ProfilerBuffer": "profiler",
+    "alloc_profiler_buffer": "profiler",
+    "export_merged_trace": "profiler",
+    "export_to_perfetto_trace": "profiler",
+    "parse_to_tracks": "profiler",
+    "reset_profiler_buffer": "profiler",
 }
 
 __all__ = list(_HOMES)

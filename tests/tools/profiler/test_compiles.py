@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from pathlib import Path
 
 import pytest
 import triton
@@ -66,3 +68,17 @@ def test_for_amd_gpus():
     text = assembly(add_kernel, AMD, ADD, {"LEADER": False, "PROFILE": True})
     assert "s_memrealtime" in text
     assert "s_memrealtime" not in assembly(add_kernel, AMD, ADD, {"LEADER": False, "PROFILE": False})
+
+
+def test_products_stay_pipelined(monkeypatch):
+    """Records around a loop of products do not keep it from loading ahead."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples"))
+    kernel = importlib.import_module("04_profiler").ag_gemm_kernel
+    types = {"a": "*bf16", "gathered": "*bf16", "flags": "*i32", "b": "*bf16", "out": "*fp32", "profile": "*u64"}
+    sizes = {"ROWS": 2048, "DEPTH": 4096, "COLUMNS": 2048, "TILE": 128, "TILE_K": 64, "SENDERS": 16}
+    found = []
+    for on in (False, True):
+        source = source_of(kernel, types, {**sizes, "PROFILE": on}, alignment=tuple(types))
+        text = triton.compile(source, target=target_of(90)).asm["ptx"]
+        found.append((text.count("cp.async.cg"), text.count("wgmma.mma_async"), text.count("wgmma.wait_group")))
+    assert found[0] == found[1] and min(found[0]) > 0

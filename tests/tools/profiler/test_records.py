@@ -179,3 +179,27 @@ def test_a_buffer_that_was_overwritten_is_named():
         parse_to_tracks(buffer)
     reset_profiler_buffer(buffer)
     assert parse_to_tracks(buffer) == []
+
+
+def test_the_documented_names_are_in_tools_too():
+    from triton_dist import tools
+    from triton_dist.tools import profiler
+
+    assert all(getattr(tools, name) is getattr(profiler, name) for name in tools.__all__ if hasattr(profiler, name))
+    assert {"Profiler", "ProfilerBuffer", "alloc_profiler_buffer", "reset_profiler_buffer"} <= set(tools.__all__)
+    assert {"export_to_perfetto_trace", "parse_to_tracks"} <= set(tools.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'profile_everything'"):
+        _ = tools.profile_everything
+
+
+def test_runs_for_their_time_record_too():
+    """``execute="timing"`` computes no tiles, but all tasks are there and take their time."""
+
+    def run():
+        buffer, values = alloc_profiler_buffer(400), torch.zeros(128)
+        rounds_kernel[(2,)](buffer, values, 10, GROUP=0, LEADER=False)
+        return parse_to_tracks(buffer)
+
+    tracks = triton_dist.simulate(run, 1, execute="timing")[0]
+    assert [[task.type for task in track.tasks] for track in tracks] == [list(range(11))] * 2
+    assert all(task.duration > 0 for track in tracks for task in track.tasks)

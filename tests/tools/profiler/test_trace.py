@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -216,3 +217,13 @@ def test_a_picture_of_what_is_no_trace(tmp_path, text):
         path.write_text(text)
     with pytest.raises(InvalidArgumentError, match="is no trace in Chrome's JSON"):
         save_picture(path, tmp_path / "picture.png")
+
+
+def test_the_trace_of_the_docs_is_whole(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = Path(__file__).parents[3] / "docs" / "profiler.json"
+    events = events_of(path)
+    waits = [event for event in events if event["ph"] == "X" and event["name"] == "wait"]
+    assert {event["pid"] for event in waits} == {0, 1, 2, 3}
+    assert sum(event["ph"] == "f" for event in events) == len(waits)
+    assert save_picture(path, tmp_path / "picture.png").stat().st_size > 10_000

@@ -21,8 +21,9 @@ _REGISTERS = {
     "%ntid.x": "C.threads",
 }
 
-RECORD_CLOCK = "mov.b64 $0, %globaltimer;"
-"""The clock as the profiler reads it. Without a type, so that it is told from reads that a loop may end by, which take time."""
+RECORD_CLOCK = "fence.acq_rel.cta; mov.b64 $0, %globaltimer; fence.acq_rel.cta;"
+"""The clock as the profiler reads it, which takes no time here, unlike a read that a loop may end by. The fences keep what the program does
+before and after on its side; the simulator has no need of them, and they must not hide a race."""
 
 _MOVE = re.compile(r"mov\.[usb](?:32|64)\s+\$0,\s*(%[\w.]+);")
 

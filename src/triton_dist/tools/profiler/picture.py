@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import InvalidArgumentError
 
 _COLOURS = ("#5aa469", "#f2b8a0", "#3b6fb5", "#c9a227", "#8d6cab", "#4aa3a2", "#b5523b", "#7a7a7a")
-_MOST_ARROWS = 400
+_MOST_ARROWS = 200
 
 
 @dataclass
@@ -49,7 +49,7 @@ def save_picture(trace: str | Path, picture: str | Path, title: str = "") -> Pat
     arrows = [sorted(ends) for ends in drawn.arrows.values() if len(ends) == 2]
     for ends in arrows[:: 1 + len(arrows) // _MOST_ARROWS]:
         (begin, start), (end, target) = ends
-        axis.plot([begin, end], [places[start], places[target]], color="#303030", linewidth=0.4, alpha=0.5)
+        axis.plot([begin, end], [places[start], places[target]], color="#303030", linewidth=0.5, alpha=0.6)
     groups = _groups(places)
     axis.set_yticks([sum(group) / len(group) for group in groups.values()], [drawn.ranks.get(rank, "") for rank in groups])
     axis.invert_yaxis()
@@ -60,7 +60,7 @@ def save_picture(trace: str | Path, picture: str | Path, title: str = "") -> Pat
     figure.tight_layout()
     path = Path(picture)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=80)
     plt.close(figure)
     return path
 
