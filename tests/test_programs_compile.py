@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import triton
 
-from tests.gpu import aot_program, shmem_program, simt_program, stream_program
+from tests.gpu import aot_program, compile_tools_program, shmem_program, simt_program, stream_program
 from tests.language.extra import test_libshmem_device as shmem
 from tests.ops import test_stress
 from tests.primitives.compile_targets import source_of, target_of
@@ -39,6 +39,7 @@ KERNELS = {
     "delay": (test_stress.delay_kernel, {"word": "*i32", "steps": "i32"}, {}),
     "push ahead": (aot_program.push_kernel, aot_program.TYPES, {"BLOCK": aot_program.BLOCK}),
     "ring ahead": (aot_program.ring_kernel, aot_program.TYPES, {"BLOCK": aot_program.BLOCK}),
+    "norms": (compile_tools_program.norms_kernel, {"points": "*fp32", "out": "*fp32", "words": "*i32", "n": "i64"}, {}),
     "ping": (measure.ping_pong_kernel, {"flags": "*i32", "peer": "i32", "rounds": "i32"}, {"FIRST": True}),
     "pong": (measure.ping_pong_kernel, {"flags": "*i32", "peer": "i32", "rounds": "i32"}, {"FIRST": False}),
     "push": (measure.push_kernel, {"source": "*i32", "target": "*i32", "peer": "i32", "count": "i32"}, {"BLOCK": measure.BLOCK}),

@@ -96,7 +96,7 @@ def _register_build_extern(app: Any, typer: Any) -> None:
     def build(
         source: str = typer.Argument(..., help="CUDA C++ (.cu) to build; or a library that is there (.bc, .ll), to list."),
         out: str = typer.Option(None, "--out", help="Folder of the bitcode and the stubs; the source's by default."),
-        arch: str = typer.Option("sm_90", "--arch", help="The oldest GPU that the library is for."),
+        arch: str = typer.Option("sm_80", "--arch", help="The oldest GPU that the library is for."),
         clang: str = typer.Option(None, "--clang", help="The clang to run; by default the first on the PATH."),
         cuda_path: str = typer.Option(None, "--cuda-path", help="A CUDA whose headers the source includes."),
         clang_option: list[str] = clang_options,

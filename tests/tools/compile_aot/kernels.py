@@ -30,6 +30,14 @@ def push_kernel(data, flags, count, BLOCK: tl.constexpr):
     dl.notify(flags + tl.program_id(0), peer, signal=1, sig_op="set", comm_scope="intra_node")
 
 
+@aot_compile_spaces({"fill": {"signature": "*i32:16, *i64, i32, i32, 32", "grid": ["cdiv(scratch, stream)", "1", "1"]}})
+@triton_dist.jit
+def fill_kernel(arguments, kernel, scratch, stream, default: tl.constexpr):
+    """Its arguments have names that mean something in C."""
+    lanes = tl.program_id(0) * default + tl.arange(0, default)
+    tl.store(arguments + lanes, stream + tl.load(kernel).to(tl.int32), mask=lanes < scratch)
+
+
 @aot_compile_spaces(
     {"scale": {"signature": "*fp32, *fp32, i32, fp32, %BLOCK", "grid": ["%BLOCK / %BLOCK", "count % 7", "1"],
                "triton_algo_infos": [{"BLOCK": 128, "num_warps": 1, "num_ctas": 2, "launch_cooperative_grid": True}]}}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.compile_aot.kernels import push_kernel, scale_kernel
+from tests.tools.compile_aot.kernels import fill_kernel, push_kernel, scale_kernel
 from triton_dist.errors import InvalidArgumentError, MissingToolError, ToolFailedError
 from triton_dist.runtime import context_layout
 from triton_dist.tools import aot_compile_spaces, build_library
@@ -137,6 +137,15 @@ def test_a_kernel_without_the_heap(driver, tmp_path):
     launch = re.fullmatch(r"launch grid 2,2,1 threads 32 shared \d+ stream 0x7 attributes 2 4 5 arguments 0x1000 0x2000 9", lines[2])
     assert launch, lines
     assert lines[3:] == ["free 0x7000 on 0x7", "0"]
+
+
+def test_arguments_with_names_of_c(driver, tmp_path):
+    """They get an underscore, in the grid, too."""
+    library = build_library([fill_kernel], tmp_path / "library", "fills", compiler=f"gcc {STRICT}")
+    assert "uint64_t arguments_, uint64_t kernel_, int32_t scratch_, int32_t stream_" in library.header.read_text()
+    small = small_program(tmp_path, library, 'printf("%d\\n", fill_default((void *)0x7, 0x1000, 0x2000, 9, 4));')
+    lines = run(small, driver=driver)
+    assert lines[1].startswith("launch grid 3,1,1 ") and lines[1].endswith(" 0x1000 0x2000 9") and lines[2] == "0"
 
 
 def test_a_second_context_is_refused(pushes, driver, tmp_path):

@@ -120,7 +120,8 @@ def test_a_tile_by_tma():
 def test_words():
     """Orders and scopes as they were asked for; own loops are waits, too."""
     report = inspect_kernel(words_kernel, "*i32, i32")
-    ordered = {(one.operation, one.semantic, one.scope, one.way) for one in report.ordered}
+    # Triton 3.9 makes a reduction of an atomic whose result nobody uses.
+    ordered = {(one.operation.replace("red.", "atom."), one.semantic, one.scope, one.way) for one in report.ordered}
     assert ordered == {
         ("st", "release", "gpu", "symm_at"), ("ld", "acquire", "sys", "symm_at"), ("atom.add", "relaxed", "cta", "symm_at"),
         ("atom.cas", "acquire", "sys", ""),

@@ -29,6 +29,14 @@ C_TYPES = {
 }  # fmt: skip
 """C types of scalars; 16-bit floating-point numbers are passed as their bits. Pointers are ``uint64_t``, device addresses."""
 
+_C_WORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long register restrict
+return short signed sizeof static struct switch typedef union unsigned void volatile while"""
+_CPP_WORDS = """asm bool catch class delete false friend namespace new operator private protected public template this throw true try typename
+using virtual"""
+_OWN_WORDS = "stream algo_id algorithms arguments code image kernel scratch profile cdiv"
+_TAKEN = frozenset(f"{_C_WORDS} {_CPP_WORDS} {_OWN_WORDS}".split())
+"""Words of C and C++, and the names that the C code itself has beside the arguments: an argument of such a name gets an underscore."""
+
 _MOST_STATIC = 48 * 1024
 _NUMBER = re.compile(r"\b(0x[0-9a-fA-F]+|\d{12,})\b")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -131,12 +139,12 @@ def materialize_c_params(
         "symbol": metadata.name,
         "signature_hash": sig_hash,
         "hints": hints,
-        "arguments": " ".join(read.types),
+        "arguments": " ".join(map(c_name, read.types)),
         "argument_types": " ".join(c_type(kind) for kind in read.types.values()),
         "argument_hints": " ".join(str(read.hints.get(argument, 0)) for argument in read.types),
-        "signature": ", ".join(f"{c_type(read.types[argument])} {argument}" for argument in kept),
-        "full_signature": ", ".join(f"{c_type(kind)} {argument}" for argument, kind in read.types.items()),
-        "pointers": "".join(f"&{argument}, " for argument in kept),
+        "signature": ", ".join(f"{c_type(read.types[argument])} {c_name(argument)}" for argument in kept),
+        "full_signature": ", ".join(f"{c_type(kind)} {c_name(argument)}" for argument, kind in read.types.items()),
+        "pointers": "".join(f"&{c_name(argument)}, " for argument in kept),
         "description": _described(read, {**options, "target": f"sm_{arch}"}),
         "algorithm": f"warps{metadata.num_warps}xstages{metadata.num_stages}",
         "grid_x": x,
@@ -157,9 +165,14 @@ def materialize_c_params(
 
 def check_name(name: str) -> str:
     """The name, if C takes it. Raises InvalidArgumentError."""
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not name.strip("_"):
         raise InvalidArgumentError(f"{name!r} can't be a name in C; give letters, digits and underscores")
     return name
+
+
+def c_name(argument: str) -> str:
+    """An argument's name in C. Raises InvalidArgumentError."""
+    return check_name(f"{argument}_" if argument in _TAKEN else argument)
 
 
 def c_type(kind: str) -> str:
@@ -183,7 +196,9 @@ def _grid_expressions(name: str, grid: Grid, signature: KernelSignature) -> list
             if not isinstance(values[word], int):
                 raise InvalidArgumentError(f"{name}: the grid names {word}, which is {values[word]!r}, no integer")
             return str(int(values[word]))
-        if word in signature.types or word == "cdiv":
+        if word in signature.types:
+            return c_name(word)
+        if word == "cdiv":
             return word
         raise InvalidArgumentError(
             f"{name}: the grid names {word!r}, which is no argument and no constant; there are {', '.join((*signature.types, *values))}"

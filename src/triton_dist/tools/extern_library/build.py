@@ -28,7 +28,7 @@ def build_extern(
     source: str | Path,
     out: str | Path | None = None,
     *,
-    arch: str | int = "sm_90",
+    arch: str | int = "sm_80",
     clang: str | None = None,
     cuda_path: str | None = None,
     options: Sequence[str] = (),
