@@ -34,7 +34,12 @@ PROGRAMS = (
     Program(f"{_TESTS}/common/test_simt_vec_add.py", (1,), note="58,720,256 elements, each by a thread of its own"),
     Program(f"{_TESTS}/common/test_language_extra.py", (1,), note="took over 240 s in another run, on a busy machine"),
     *(
-        Program(f"{_TESTS}/nvidia/test_distributed_wait.py", (1,), arguments=("--case", case))
+        Program(
+            f"{_TESTS}/nvidia/test_distributed_wait.py",
+            (1,),
+            arguments=("--case", case),
+            note="waits without a world, which faults on a GPU",
+        )
         for case in ("correctness", "correctness_tma", "correctness_tma_multi_barrier", "block_ptr_wait")
     ),
     Program(f"{_TESTS}/nvidia/test_team_split.py", (4,)),
