@@ -51,9 +51,9 @@ def all_to_all_kernel(
 
     splits: rows that this rank sends to each, behind each other in ``x``. received: becomes the rows that each sends to this one. COUNTED:
     there are ``splits`` and ``received``; else one row, the whole part, goes to each rank. row: words of a row. rows: of ``x``. room: words
-    of ``out``; what has no room is left out. A slot of ``staging`` has ``capacity`` words: ``header`` words for splits of each program, then
-    what is sent to each rank, from a whole line on. SIZE: size, up to a power of 2. LINE_WORDS: words of a line. STEP: words that a row is
-    a multiple of.
+    of ``out``; what has no room is left out. A slot of ``staging`` has ``capacity`` words: ``header`` words for splits of each program,
+    then what is sent to each rank, from a whole line on. SIZE: size, up to a power of 2. LINE_WORDS: words of a line. STEP: words that a
+    row is a multiple of.
     """
     now = tl.load(epoch) + 1
     slot = now % 2 * capacity
