@@ -11,10 +11,10 @@ from triton_dist.primitives import flagged
 @triton.jit
 def push_flagged(unit, data, flag, mask):
     """Stores a tile of units, ``data`` with ``flag`` in each word; see ``flagged.push``."""
-    flagged.push(unit, data, flag, mask, stamp="46f0843916e92663")
+    flagged.push(unit, data, flag, mask, stamp="ac5c32deb61d2ffe")
 
 
 @triton.jit
 def take_flagged(unit, DISTANCE: tl.constexpr, flag, own, mask, SIZE: tl.constexpr):
     """Waits for the units of all ranks but ``own`` and gives their data, a tuple of ``SIZE`` tiles; see ``flagged.take``."""
-    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="46f0843916e92663")
+    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="ac5c32deb61d2ffe")
