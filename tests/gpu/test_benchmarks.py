@@ -52,3 +52,22 @@ def test_collectives(ranks, tmp_path):
         states = {method["name"]: (method["status"], method["why"]) for method in case["methods"]}
         assert all(status == "measured" for status, _ in states.values()), states
         assert case["comparison"]["best_peer"] is not None and case["comparison"]["ratio_high"] > 0
+
+
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("name", ["gemm_rs", "gemm_ar"])
+def test_sums_of_products(name, tmp_path):
+    """With every way that the operators can be told to go: each is right, eager and in a graph."""
+    output = tmp_path / "out.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(BENCHMARKS / f"{name}.py")]
+    command += ["--shapes", "llama3-8b-attention", "--rows", "8", "2048", "--rounds", "20", "--json", str(output), "--variants"]
+    done = subprocess.run([*command, "--budget", "150"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(output.read_text())
+    assert report["complete"] and not report["left_out"] and len(report["cases"]) == 4
+    for case in report["cases"]:
+        states = {method["name"]: (method["status"], method["why"]) for method in case["methods"]}
+        # torch's operators may not go into a graph; they are never wrong.
+        theirs = [states.pop(name)[0] for name in list(states) if name.startswith("torch")]
+        assert "wrong" not in theirs
+        assert all(status == "measured" for status, _ in states.values()), states

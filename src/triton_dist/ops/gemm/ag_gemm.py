@@ -19,6 +19,7 @@ The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,7 @@ from ..replay import Replays
 from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
 from . import library
 from .ag_gemm_kernels import any_gemm_kernel, gathered_gemm_kernel, push_shard_kernel
+from .gradients import AgGemm, refuse_output, wants_gradient
 from .plan import METHODS, PRODUCER_PROGRAMS, Tiles, check_tiles, choose_plan, tail_parts
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -110,9 +112,39 @@ def ag_gemm(
     method: one of ``METHODS`` (see the module), or "auto". tiles: how the fused methods cut the product, instead of what is chosen.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that the product is multiplied by.
     out_dtype: of ``out``; by default that of ``a_shard``, and bf16 for fp8.
+    Autograd goes through it, see ``gradients``, and so does ``torch.compile``, for which ``group`` is None or a process group.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
+    options: dict = {"group": group, "method": method, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    if torch.compiler.is_compiling():
+        from . import custom_ops
+
+        options["group"] = custom_ops.name_of("ag_gemm", group)
+        result = custom_ops.ag_gemm_op(a_shard, b, *options.values())
+        return result if out is None else out.copy_(result)
+    if wants_gradient(a_shard, b):
+        from .gemm_rs import gemm_rs
+
+        refuse_output("ag_gemm", out, scale_a, scale_b)
+        run = functools.partial(run_ag_gemm, tiles=tiles, **options)
+        return AgGemm.apply(a_shard, b, run, functools.partial(gemm_rs, group=group), group)
+    return run_ag_gemm(a_shard, b, out=out, tiles=tiles, **options)
+
+
+def run_ag_gemm(
+    a_shard: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    tiles: Tiles | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """``ag_gemm`` that autograd and ``torch.compile`` do not look at."""
     team = find_team(group, "ag_gemm")
     replays = Replays.here("ag_gemm", team)
     if replays is not None:

@@ -23,7 +23,8 @@ from ..collectives.all_reduce import all_reduce
 from ..replay import Replays
 from ..team import GrowingBuffer, Team, find_team, workspace
 from . import library
-from .gemm_rs import gemm_rs
+from .gemm_rs import run_gemm_rs
+from .gradients import GemmAr, refuse_output, wants_gradient
 from .operands import Operands, call_key, checked_operands, checked_output
 from .scatter_plan import AR_METHODS, choose_ar_method
 from .small import push_and_add_launch, small_launch, suits_small
@@ -53,10 +54,36 @@ def gemm_ar(
     product). out: (M, N), contiguous; allocated if None.
     group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
     method: one of ``AR_METHODS`` (see the module), or "auto". "rs_ag" needs an M that the group's size divides.
-    scale_a, scale_b, out_dtype: as for ``gemm_rs``.
+    scale_a, scale_b, out_dtype: as for ``gemm_rs``. Autograd and ``torch.compile`` go through it as through ``gemm_rs``.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
+    options: dict = {"group": group, "method": method, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    if torch.compiler.is_compiling():
+        from . import custom_ops
+
+        options["group"] = custom_ops.name_of("gemm_ar", group)
+        result = custom_ops.gemm_ar_op(a, b, bias, *options.values())
+        return result if out is None else out.copy_(result)
+    if wants_gradient(a, b, bias):
+        refuse_output("gemm_ar", out, scale_a, scale_b)
+        return GemmAr.apply(a, b, bias, lambda a, b, bias: run_gemm_ar(a, b, bias=bias, **options))
+    return run_gemm_ar(a, b, bias=bias, out=out, **options)
+
+
+def run_gemm_ar(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """``gemm_ar`` that autograd and ``torch.compile`` do not look at."""
     team = find_team(group, "gemm_ar")
     replays = Replays.here("gemm_ar", team)
     if replays is not None and out is not None:
@@ -126,7 +153,7 @@ def _scatter_and_gather(operands: Operands, out: torch.Tensor, team: Team, group
     part = buffer.at_least(nbytes)[:nbytes].view(out.dtype).view(rows, out.shape[1])
     scale_a, scale_b = operands.scales or (None, None)
     own = "pipelined" if nbytes > GATHERED_BYTES else "split"
-    gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, scale_a=scale_a, scale_b=scale_b)
+    run_gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, scale_a=scale_a, scale_b=scale_b)
     if nbytes <= GATHERED_BYTES or not dist.is_initialized():
         gather_launch(part, out, team, group).run()
     else:

@@ -41,6 +41,8 @@ from ...runtime.symmetric import symm_peer
 from ..replay import Replays
 from ..team import GrowingBuffer, Team, find_team, workspace
 from . import library
+from .ag_gemm import ag_gemm
+from .gradients import GemmRs, refuse_output, wants_gradient
 from .operands import Operands, call_key, checked_operands, checked_output
 from .plan import Tiles, check_tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
@@ -104,10 +106,42 @@ def gemm_rs(
     method: one of ``RS_METHODS`` (see the module), or "auto". tiles: how "fused" cuts the product, instead of what is chosen.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that this rank's product is multiplied by; they may differ from
     rank to rank. out_dtype: of ``out``; by default that of ``a``, and bf16 for fp8.
-    There is no epilogue but the bias, as there is none in ``ag_gemm``.
+    There is no epilogue but the bias, as there is none in ``ag_gemm``. Autograd goes through it, see ``gradients``, and so does
+    ``torch.compile``, for which ``group`` is None or a process group and ``tiles`` is not looked at.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
+    options: dict = {"group": group, "method": method, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    if torch.compiler.is_compiling():
+        from . import custom_ops
+
+        options["group"] = custom_ops.name_of("gemm_rs", group)
+        result = custom_ops.gemm_rs_op(a, b, bias, *options.values())
+        return result if out is None else out.copy_(result)
+    if wants_gradient(a, b, bias):
+        refuse_output("gemm_rs", out, scale_a, scale_b)
+
+        def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+            return run_gemm_rs(a, b, bias=bias, tiles=tiles, **options)
+
+        return GemmRs.apply(a, b, bias, run, functools.partial(ag_gemm, group=group), group)
+    return run_gemm_rs(a, b, bias=bias, out=out, tiles=tiles, **options)
+
+
+def run_gemm_rs(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    group: object = None,
+    method: str = "auto",
+    tiles: Tiles | None = None,
+    scale_a: torch.Tensor | None = None,
+    scale_b: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """``gemm_rs`` that autograd and ``torch.compile`` do not look at."""
     team = find_team(group, "gemm_rs")
     replays = Replays.here("gemm_rs", team)
     if replays is not None and out is not None:

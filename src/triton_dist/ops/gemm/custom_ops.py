@@ -1,0 +1,128 @@
+"""The products over ranks as operators of ``torch.library``, so that ``torch.compile`` traces them: with shapes, and with gradients.
+
+A traced call names its group, since a graph holds no objects: a ``torch.distributed`` process group, or "" for all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...errors import InvalidArgumentError
+from ..collectives.all_gather import all_gather
+from ..team import find_team
+from .ag_gemm import run_ag_gemm
+from .gemm_ar import run_gemm_ar
+from .gemm_rs import run_gemm_rs
+from .gradients import ag_gemm_gradients, gemm_ar_gradients, gemm_rs_gradients
+from .operands import FP8
+
+Tensor = torch.Tensor
+_OPTIONS = "str group, str method, Tensor? scale_a, Tensor? scale_b, ScalarType? out_dtype"
+
+
+def name_of(what: str, group: object) -> str:
+    """What a traced call writes for ``group``. Raises InvalidArgumentError for what is neither None nor a process group."""
+    if group is None:
+        return ""
+    name = getattr(group, "group_name", None)
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"{what}: under torch.compile group has to be a torch.distributed process group or None, not {group!r}")
+    return name
+
+
+def _group_of(name: str) -> object:
+    return dist.distributed_c10d._resolve_process_group(name) if name else None  # type: ignore[arg-type]
+
+
+def _size(name: str) -> int:
+    return find_team(_group_of(name), "torch.compile").size
+
+
+def _dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
+    return out_dtype or (torch.bfloat16 if a.dtype in FP8 else a.dtype)
+
+
+def _ag_gemm(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    return run_ag_gemm(a_shard, b, group=_group_of(group), method=method, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+
+
+def _gemm_rs(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    options = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return run_gemm_rs(a, b, bias=bias, group=_group_of(group), method=method, **options)
+
+
+def _gemm_ar(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    options = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return run_gemm_ar(a, b, bias=bias, group=_group_of(group), method=method, **options)
+
+
+def _gather(x: Tensor, group: str) -> Tensor:
+    return all_gather(x, group=_group_of(group))
+
+
+ag_gemm_op = torch.library.custom_op(
+    "triton_dist::ag_gemm", _ag_gemm, mutates_args=(), schema=f"(Tensor a_shard, Tensor b, {_OPTIONS}) -> Tensor"
+)
+gemm_rs_op = torch.library.custom_op(
+    "triton_dist::gemm_rs", _gemm_rs, mutates_args=(), schema=f"(Tensor a, Tensor b, Tensor? bias, {_OPTIONS}) -> Tensor"
+)
+gemm_ar_op = torch.library.custom_op(
+    "triton_dist::gemm_ar", _gemm_ar, mutates_args=(), schema=f"(Tensor a, Tensor b, Tensor? bias, {_OPTIONS}) -> Tensor"
+)
+gather_op = torch.library.custom_op("triton_dist::gather_rows", _gather, mutates_args=(), schema="(Tensor x, str group) -> Tensor")
+
+
+@ag_gemm_op.register_fake
+def _(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    return a_shard.new_empty((a_shard.shape[0] * _size(group), b.shape[1]), dtype=_dtype(a_shard, out_dtype))
+
+
+@gemm_rs_op.register_fake
+def _(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    return a.new_empty((a.shape[0] // _size(group), b.shape[1]), dtype=_dtype(a, out_dtype))
+
+
+@gemm_ar_op.register_fake
+def _(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=_dtype(a, out_dtype))
+
+
+@gather_op.register_fake
+def _(x: Tensor, group: str) -> Tensor:
+    return x.new_empty((x.shape[0] * _size(group), *x.shape[1:]))
+
+
+def _save(ctx: Any, inputs: tuple, output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.group = next(value for value in inputs if isinstance(value, str))
+
+
+def _ag_gemm_backward(ctx: Any, grad: Tensor) -> tuple:
+    def scatter(a: Tensor, b: Tensor) -> Tensor:
+        return gemm_rs_op(a, b, None, ctx.group, "auto", None, None, None)
+
+    a_shard, b = ctx.saved_tensors
+    gradients = ag_gemm_gradients(grad, a_shard, b, ctx.needs_input_grad, lambda x: gather_op(x, ctx.group), scatter)
+    return (*gradients, *[None] * 5)
+
+
+def _gemm_rs_backward(ctx: Any, grad: Tensor) -> tuple:
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        return ag_gemm_op(a, b, ctx.group, "auto", None, None, None)
+
+    a, b = ctx.saved_tensors
+    gradients = gemm_rs_gradients(grad, a, b, ctx.needs_input_grad, lambda x: gather_op(x, ctx.group), multiply)
+    return (*gradients, *[None] * 5)
+
+
+def _gemm_ar_backward(ctx: Any, grad: Tensor) -> tuple:
+    a, b = ctx.saved_tensors
+    return (*gemm_ar_gradients(grad, a, b, ctx.needs_input_grad), *[None] * 5)
+
+
+ag_gemm_op.register_autograd(_ag_gemm_backward, setup_context=_save)
+gemm_rs_op.register_autograd(_gemm_rs_backward, setup_context=_save)
+gemm_ar_op.register_autograd(_gemm_ar_backward, setup_context=_save)
