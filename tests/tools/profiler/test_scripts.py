@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("typer")
+
 SCRIPT = Path(__file__).parent / "scripts" / "for_cuda.py"
 
 
