@@ -148,6 +148,15 @@ def test_arguments_with_names_of_c(driver, tmp_path):
     assert lines[1].startswith("launch grid 3,1,1 ") and lines[1].endswith(" 0x1000 0x2000 9") and lines[2] == "0"
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_header_is_c_plus_plus_too(pushes, tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text(f'#include "{pushes.header}"\nint main() {{ return push_default(nullptr, 0, 0, 0) + push_get_num_algos(); }}\n')
+    folder = pushes.shared.parent
+    done = subprocess.run(["g++", "-Wall", "-Werror", "-o", tmp_path / "program", source, f"-L{folder}", "-lpushes"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_second_context_is_refused(pushes, driver, tmp_path):
     body = 'printf("%d\\n", load_push()); setenv("FAKE_CONTEXT", "2", 1); printf("%d %s\\n", load_push(), pushes_last_error());'
     small = small_program(tmp_path, pushes, "extern int setenv(const char *, const char *, int);" + body)
