@@ -137,6 +137,8 @@ def test_a_kernel_without_the_heap(driver, tmp_path):
     launch = re.fullmatch(r"launch grid 2,2,1 threads 32 shared \d+ stream 0x7 attributes 2 4 5 arguments 0x1000 0x2000 9", lines[2])
     assert launch, lines
     assert lines[3:] == ["free 0x7000 on 0x7", "0"]
+    small = small_program(tmp_path, library, 'printf("%d\\n", scales_synchronize((void *)0x7));')
+    assert run(small, driver=driver) == ["synchronize 0x7", "0"]
 
 
 def test_arguments_with_names_of_c(driver, tmp_path):
