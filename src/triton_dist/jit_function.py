@@ -76,7 +76,7 @@ class DistributedFunction(JITFunction):
     def create_binder(self):
         binder = super().create_binder()
         # Triton compiles by this attribute, at once or in another thread.
-        self.compile = functools.partial(_compile_and_prepare, self.compile, binder[3])
+        self.compile = functools.partial(compile_and_prepare, self.compile, binder[3])
         return binder
 
 
@@ -86,7 +86,8 @@ def _nvshmem_library() -> str | None:
     return None if module is None else module.library_in_use()
 
 
-def _compile_and_prepare(compile_kernel: Callable, backend: Any, *arguments: Any, **keywords: Any) -> Any:
+def compile_and_prepare(compile_kernel: Callable, backend: Any, *arguments: Any, **keywords: Any) -> Any:
+    """What ``compile_kernel`` (Triton's) makes of the arguments, with libraries as they are now, and prepared to be loaded."""
     kernel = compile_kernel(*arguments, **keywords)
     changed = bitcode.changed_libraries(kernel.asm.get("ttir"))
     if changed:

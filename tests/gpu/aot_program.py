@@ -18,9 +18,9 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.ops.collectives.barrier import barrier
-from triton_dist.tools import aot_compile_spaces, build_library
+from triton_dist.tools import aot_compile_spaces, build_library, lend_heap
 
-BLOCK, COUNT, ROUNDS = 1024, 8192, 50
+BLOCK, COUNT, ROUNDS, GUEST_ROUNDS = 1024, 8192, 50, 5
 NO_HEAP, OTHER_WORLD_SIZE, NO_VARIANT, NO_ALGORITHM = -3, -5, -6, -7
 GRID = ["cdiv(count, %BLOCK)", "1", "1"]
 TYPES = {"data": "*fp32", "flags": "*i32", "count": "i32", "round": "i32"}
@@ -74,13 +74,11 @@ def build() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     folder = Path(tempfile.mkdtemp(prefix="triton_dist_aot_"))
     major, minor = torch.cuda.get_device_capability()
     library = build_library([push_kernel, ring_kernel, scale_kernel], folder, "ring_kernels", target=major * 10 + minor)
-    program = folder / "libprogram.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O2", "-o", program, Path(__file__).with_name("aot_ring.c"), f"-I{folder}", f"-L{folder}",
-         "-lring_kernels", f"-Wl,-rpath,{folder}"],
-        check=True, timeout=120,
-    )  # fmt: skip
-    kernels, caller = ctypes.CDLL(str(library.shared)), ctypes.CDLL(str(program))
+    here = Path(__file__).parent
+    links = [f"-I{folder}", f"-L{folder}", "-lring_kernels", f"-Wl,-rpath,{folder}"]
+    for output, source in ((["-shared", "-fPIC", "-o", folder / "libprogram.so"], "aot_ring.c"), (["-o", folder / "guest"], "aot_guest.c")):
+        subprocess.run(["cc", "-O2", *output, here / source, *links], check=True, timeout=120)
+    kernels, caller = ctypes.CDLL(str(library.shared)), ctypes.CDLL(str(folder / "libprogram.so"))
     kernels.ring_kernels_last_error.restype = ctypes.c_char_p
     return kernels, caller
 
@@ -129,6 +127,27 @@ def ring_by_c_program(kernels: ctypes.CDLL, caller: ctypes.CDLL) -> bool:
     return code == 0 and torch.equal(data[:COUNT].cpu(), expected(ROUNDS))
 
 
+def process_without_python(kernels: ctypes.CDLL, caller: ctypes.CDLL) -> bool:
+    """A C program for each rank, a process of its own, joins the heaps and sends the blocks round; killed if it takes too long."""
+    data, flags = buffers()
+    triton_dist.synchronize()
+    name = [tempfile.mkdtemp(prefix="triton_dist_lent_") if triton_dist.rank() == 0 else ""]
+    dist.broadcast_object_list(name)
+    guest = Path(kernels._name).parent / "guest"
+    numbers = (triton_dist.rank(), hex(data.data_ptr()), hex(flags.data_ptr()), COUNT, GUEST_ROUNDS)
+    with lend_heap(name[0]):
+        try:
+            done = subprocess.run([guest, name[0], *map(str, numbers)], capture_output=True, text=True, timeout=60)
+            said = done.stdout.strip()
+        except subprocess.TimeoutExpired:
+            said = "it did not end within 60 s"
+        everyone: list = [None] * triton_dist.world_size()
+        dist.all_gather_object(everyone, said)
+    if said != "0 left":
+        print(f"rank {triton_dist.rank()}: the C program said {said!r}", flush=True)
+    return everyone == ["0 left"] * triton_dist.world_size() and torch.equal(data[:COUNT].cpu(), expected(GUEST_ROUNDS))
+
+
 def in_a_graph(kernels: ctypes.CDLL, caller: ctypes.CDLL) -> bool:
     """A launch of the library is captured and replayed with other data."""
     data, flags = buffers()
@@ -169,7 +188,7 @@ def named_errors(kernels: ctypes.CDLL, caller: ctypes.CDLL) -> bool:
     return codes == [OTHER_WORLD_SIZE, NO_VARIANT, NO_ALGORITHM]
 
 
-PARTS = [pushed_by_ctypes, ring_by_c_program, in_a_graph, without_the_heap, named_errors]
+PARTS = [pushed_by_ctypes, ring_by_c_program, process_without_python, in_a_graph, without_the_heap, named_errors]
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ PARTS = (
     "no_heap_before_initialize",
     "pushed_by_ctypes",
     "ring_by_c_program",
+    "process_without_python",
     "in_a_graph",
     "without_the_heap",
     "named_errors",

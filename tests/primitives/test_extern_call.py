@@ -16,7 +16,7 @@ from triton.compiler.errors import CompilationError
 import triton_dist
 import triton_dist.language as dl
 from triton_dist import errors, simulate
-from triton_dist.jit_function import _compile_and_prepare
+from triton_dist.jit_function import compile_and_prepare
 from triton_dist.language.extra.language_extra import tid
 from triton_dist.primitives import bitcode
 
@@ -123,7 +123,7 @@ def test_a_changed_library_is_linked_anew(tmp_path):
     for value in (1234, 5678):
         path.write_text(f"define i32 @constant() {{ ret i32 {value} }}\n")
         stale = triton.compile(source, target=target).asm["ptx"]
-        kernel = _compile_and_prepare(triton.compile, triton.compiler.compiler.make_backend(target), source, target=target, options={})
+        kernel = compile_and_prepare(triton.compile, triton.compiler.compiler.make_backend(target), source, target=target, options={})
         found.append((str(value) in stale, str(value) in kernel.asm["ptx"]))
     assert found == [(True, True), (False, True)]
 

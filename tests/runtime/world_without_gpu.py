@@ -71,6 +71,7 @@ def joined() -> None:
     here = world._process_world
     words = here.heap.page.view(torch.int64)
     assert words[context_layout.WAIT_BOARD // 8].item() == BOARD_POINTER
+    assert words[context_layout.LAYOUT // 8].item() == context_layout.LAYOUT_MARK
     assert words.view(torch.int32)[:2].tolist() == [dist.get_rank(), 2]
     assert CALLS[0] == ("cuMemHostRegister", here._board.address, BOARD_BYTES, 3)
     assert {board.rank for board in all_boards()} >= {0, 1} and abs(here._board.bound - 3) < 0.01

@@ -11,6 +11,7 @@ _HOMES = {
     "dump_c_code": "compile_aot",
     "aot_compile_spaces": "compile_aot",
     "build_library": "compile_aot",
+    "lend_heap": "compile_aot",
     "inspect_kernel": "inspect",
     "build_extern": "extern_library",
     "read_library": "extern_library",

@@ -110,7 +110,6 @@ def _module_of_file(path: Path) -> Any:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)
     return module
 

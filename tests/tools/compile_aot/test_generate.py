@@ -75,8 +75,9 @@ def test_the_suffix_says_what_it_is_compiled_for():
         kernel_name_suffix(push_kernel, "*fp32:16, *i32, i32:1, 256", num_warps=8),
         kernel_name_suffix(push_kernel, "*fp32:16, *i32, i32:1, 128", num_warps=4),
         kernel_name_suffix(push_kernel, "*fp32:16, *i64, i32:1, 256", num_warps=4),
+        kernel_name_suffix(push_kernel, "*fp32:16, *i32, i32:1, 256", target="sm_100", num_warps=4),
     ]
-    assert len({suffix, *others}) == 4 and all(other.endswith("_0d2c") for other in others)
+    assert len({suffix, *others}) == 5 and all(other.endswith("_0d2c") for other in others)
 
 
 def test_the_parameters_and_the_files(tmp_path):
@@ -87,6 +88,7 @@ def test_the_parameters_and_the_files(tmp_path):
     assert (params["threads"], params["needs_heap"], params["world_size"], params["blocks"]) == ("64", "1", "3", "1")
     assert params["signature"] == params["full_signature"] == "uint64_t data, uint64_t flags, int32_t count"
     assert params["grid_x"] == "cdiv(count, 256)"
+    assert params["kernel_name"] == "mine_" + kernel_name_suffix(push_kernel, "*fp32:16, *i32, i32, 256", world_size=3, num_warps=2)
     one = materialize_c_params(push_kernel, "*fp32, *i32, i32:1, 256", grid=["cdiv(count, BLOCK)", "7 % BLOCK", 1])
     assert one["signature"] == "uint64_t data, uint64_t flags" and one["full_signature"].endswith("int32_t count")
     assert (one["grid_x"], one["grid_y"], one["grid_z"]) == ("cdiv(1, 256)", "7 % 256", "1")

@@ -137,6 +137,8 @@ def test_a_kernel_without_the_heap(driver, tmp_path):
     launch = re.fullmatch(r"launch grid 2,2,1 threads 32 shared \d+ stream 0x7 attributes 2 4 5 arguments 0x1000 0x2000 9", lines[2])
     assert launch, lines
     assert lines[3:] == ["free 0x7000 on 0x7", "0"]
+    small = small_program(tmp_path, library, 'printf("%d\\n", scales_synchronize((void *)0x7));')
+    assert run(small, driver=driver) == ["synchronize 0x7", "0"]
 
 
 def test_arguments_with_names_of_c(driver, tmp_path):
@@ -146,6 +148,15 @@ def test_arguments_with_names_of_c(driver, tmp_path):
     small = small_program(tmp_path, library, 'printf("%d\\n", fill_default((void *)0x7, 0x1000, 0x2000, 9, 4));')
     lines = run(small, driver=driver)
     assert lines[1].startswith("launch grid 3,1,1 ") and lines[1].endswith(" 0x1000 0x2000 9") and lines[2] == "0"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_header_is_c_plus_plus_too(pushes, tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text(f'#include "{pushes.header}"\nint main() {{ return push_default(nullptr, 0, 0, 0) + push_get_num_algos(); }}\n')
+    folder = pushes.shared.parent
+    done = subprocess.run(["g++", "-Wall", "-Werror", "-o", tmp_path / "program", source, f"-L{folder}", "-lpushes"], capture_output=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_second_context_is_refused(pushes, driver, tmp_path):

@@ -26,5 +26,5 @@ def test_the_example(tmp_path):
 
 
 def test_the_codes():
-    rows = dict(re.findall(r"^\| (-\d) `(\w+)` \|", PAGE, re.MULTILINE))
+    rows = dict(re.findall(r"^\| (-\d+) `(\w+)` \|", PAGE, re.MULTILINE))
     assert rows == {str(value): name for name, (value, _) in CODES.items()}

@@ -4,6 +4,7 @@ No GPU is needed to build; see docs/aot.md for what a program has to do to run t
 """
 
 from .generate import dump_c_code, kernel_name_suffix, make_ast_source, materialize_c_params
+from .lend import lend_heap
 from .library import Library, build_library
 from .spaces import aot_compile_spaces, spaces_of
 
@@ -13,6 +14,7 @@ __all__ = [
     "build_library",
     "dump_c_code",
     "kernel_name_suffix",
+    "lend_heap",
     "make_ast_source",
     "materialize_c_params",
     "spaces_of",

@@ -12,7 +12,7 @@ from triton.tools.link import KernelLinkerMeta, make_kernel_hints_dispatcher
 
 from ...errors import InvalidArgumentError
 from ...runtime import context_layout
-from ...runtime.address_map import CONTEXT
+from ...runtime.address_map import CONTEXT, GUARD_BYTES, MAX_WORLD_SIZE, STRIDE
 
 CODES = {
     "TRITON_DIST_NO_DRIVER": (-1, "libcuda.so.1 is not there, or is too old"),
@@ -23,6 +23,8 @@ CODES = {
     "TRITON_DIST_NO_VARIANT": (-6, "no compiled variant fits the arguments"),
     "TRITON_DIST_NO_ALGORITHM": (-7, "there is no algorithm of that number"),
     "TRITON_DIST_OTHER_CONTEXT": (-8, "the kernel is loaded in another CUDA context"),
+    "TRITON_DIST_NOT_LENT": (-9, "no rank lends its heap there"),
+    "TRITON_DIST_ADDRESS_IN_USE": (-10, "something else is where the heap has to be, or another heap"),
 }
 """What a function of a library gives when it fails, beside the driver's own codes, which are positive; with what it means."""
 
@@ -43,6 +45,11 @@ def library_header(library: str, functions: Mapping[str, Algorithms]) -> str:
             '#define TRITON_DIST_PUBLIC __attribute__((visibility("default")))\n',
             "/* What the last failure in this thread was, in words. */",
             f"TRITON_DIST_PUBLIC const char *{library}_last_error(void);\n",
+            "/* Wait for what is on a stream. */",
+            f"TRITON_DIST_PUBLIC int {library}_synchronize(void *stream);\n",
+            "/* For a process without Python: become a rank that is inside of triton_dist.tools.lend_heap(folder), and leave again. */",
+            f"TRITON_DIST_PUBLIC int {library}_join(const char *folder, int rank);",
+            f"TRITON_DIST_PUBLIC int {library}_leave(void);\n",
             *(_declarations(name, algorithms) for name, algorithms in functions.items()),
             "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
         ]
@@ -167,6 +174,10 @@ def runtime_text(text: str, library: str) -> str:
         ("LAYOUT_WORD", context_layout.LAYOUT),
         ("LAYOUT_MARK", context_layout.LAYOUT_MARK),
         ("WORLD_SIZE_WORD", context_layout.NUM_RANKS),
+        ("WAIT_BOARD_WORD", context_layout.WAIT_BOARD),
+        ("STRIDE", STRIDE),
+        ("GUARD", GUARD_BYTES),
+        ("MAX_WORLD_SIZE", MAX_WORLD_SIZE),
     ):
         text = text.replace(f"LIBRARY_{name}", f"{value:#x}ULL")
     return text.replace("LIBRARY", library)

@@ -17,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 
 from ...errors import InvalidArgumentError
-from ...jit_function import prepare_kernel
+from ...jit_function import compile_and_prepare
 from ...runtime.address_map import CONTEXT
 from ...runtime.context_layout import PAGE_BYTES
 from ..kernel_signature import KernelSignature, read_signature, read_target
@@ -31,8 +31,8 @@ C_TYPES = {
 
 _C_WORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long register restrict
 return short signed sizeof static struct switch typedef union unsigned void volatile while"""
-_CPP_WORDS = """asm bool catch class delete false friend namespace new operator private protected public template this throw true try typename
-using virtual"""
+_CPP_WORDS = """asm bool catch class delete false friend namespace new operator private protected public template this throw true try
+typename using virtual"""
 _OWN_WORDS = "stream algo_id algorithms arguments code image kernel scratch profile cdiv"
 _TAKEN = frozenset(f"{_C_WORDS} {_CPP_WORDS} {_OWN_WORDS}".split())
 """Words of C and C++, and the names that the C code itself has beside the arguments: an argument of such a name gets an underscore."""
@@ -61,18 +61,22 @@ def kernel_name_suffix(
     kernel: Any,
     signature: str | Sequence[str] | Mapping[str, str],
     constants: Mapping[str, Any] | None = None,
+    *,
+    target: str | int = "sm_90",
+    world_size: int = 0,
     **options: Any,
 ) -> str:
     """What follows the name of a compiled kernel: a hash of all that it is compiled for, then its hints: "1f3a09bc_0d2c".
 
     In the hints a number is the place of an argument, ``d`` says that it is a multiple of 16, ``c`` that it is 1.
-    options: of the compilation (num_warps, num_stages, ...). Raises InvalidArgumentError.
+    target, world_size, options: see ``materialize_c_params``. Raises InvalidArgumentError.
     """
-    return "_".join(_suffix_parts(read_signature(kernel, signature, constants), options))
+    settings = {**options, "target": read_target(str(target)), "world_size": world_size}
+    return "_".join(_suffix_parts(read_signature(kernel, signature, constants), settings))
 
 
-def _suffix_parts(signature: KernelSignature, options: Mapping[str, Any]) -> tuple[str, str]:
-    text = signature.text() + " " + " ".join(f"{name}={options[name]}" for name in sorted(options))
+def _suffix_parts(signature: KernelSignature, settings: Mapping[str, Any]) -> tuple[str, str]:
+    text = signature.text() + " " + " ".join(f"{name}={settings[name]}" for name in sorted(settings))
     places = [name for name in signature.kernel.arg_names if name in signature.types]
     hints = "".join(f"{places.index(name)}{'c' if hint == 1 else 'd'}" for name, hint in signature.hints.items())
     return hashlib.sha256(text.encode()).hexdigest()[:8], hints
@@ -91,9 +95,7 @@ def compile_for(signature: KernelSignature, arch: int, options: Mapping[str, Any
         raise InvalidArgumentError(f"no compile option {', '.join(unknown)}; Triton {triton.__version__} has {', '.join(sorted(known))}")
     source = signature.source()
     parsed = backend.parse_options({**options, **source.parse_options()})
-    compiled = triton.compile(source, target=target, options=dict(vars(parsed)))
-    prepare_kernel(compiled, backend)
-    return compiled
+    return compile_and_prepare(triton.compile, backend, source, target=target, options=dict(vars(parsed)))
 
 
 def materialize_c_params(

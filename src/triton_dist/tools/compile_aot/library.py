@@ -58,12 +58,12 @@ def build_library(
     place.mkdir(parents=True, exist_ok=True)
     header = place / f"{name}.h"
     header.write_text(library_header(name, functions))
-    (place / f"{name}_runtime.h").write_text(runtime_text((_HERE / "runtime.h").read_text(), name))
-    runtime, own = place / f"{name}_runtime.c", place / f"{name}.c"
-    runtime.write_text(runtime_text((_HERE / "runtime.c").read_text(), name))
+    for file in ("runtime.h", "runtime.c", "join.c"):
+        (place / f"{name}_{file}").write_text(runtime_text((_HERE / file).read_text(), name))
+    own = place / f"{name}.c"
     own.write_text(library_source(name, functions))
     variants = [params for algorithms in functions.values() for algorithm in algorithms for params in algorithm]
-    sources = (own, runtime, *(dump_c_code(place, params)[0] for params in variants))
+    sources = (own, place / f"{name}_runtime.c", place / f"{name}_join.c", *(dump_c_code(place, params)[0] for params in variants))
     counts = {function: len(algorithms) for function, algorithms in functions.items()}
     shared = None if sources_only else _build(compiler, place / f"lib{name}.so", sources)
     return Library(name, header, sources, shared, counts)

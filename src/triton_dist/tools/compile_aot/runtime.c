@@ -11,17 +11,7 @@
 #define AS_TEXT(name) #name
 #define EXPANDED(name) AS_TEXT(name)
 
-/* Functions of the driver; cuda.h turns their names into those of their present versions. */
-#define DRIVER_FUNCTIONS(use) \
-    use(cuCtxGetCurrent) use(cuCtxGetDevice) use(cuDeviceGetAttribute) use(cuFuncGetAttribute) use(cuFuncSetAttribute) \
-    use(cuGetErrorName) use(cuGetErrorString) use(cuLaunchKernelEx) use(cuMemAllocAsync) use(cuMemFreeAsync) use(cuMemcpyDtoH) \
-    use(cuModuleGetFunction) use(cuModuleLoadData) use(cuModuleUnload) use(cuPointerGetAttribute)
-
-#define MEMBER(name) __typeof__(&name) call_##name;
-static struct {
-    void *library;
-    DRIVER_FUNCTIONS(MEMBER)
-} driver;
+struct LIBRARY_driver LIBRARY_driver;
 
 static _Thread_local char last_error[512];
 static _Thread_local int first_failure;
@@ -44,39 +34,32 @@ void LIBRARY_runtime_begin(void) { first_failure = 0; }
 
 int LIBRARY_runtime_status(void) { return first_failure; }
 
-static int fail_of_driver(CUresult code, const char *what) {
+int LIBRARY_fail_of_driver(CUresult code, const char *what) {
     const char *name = NULL, *text = NULL;
-    driver.call_cuGetErrorName(code, &name);
-    driver.call_cuGetErrorString(code, &text);
+    LIBRARY_driver.call_cuGetErrorName(code, &name);
+    LIBRARY_driver.call_cuGetErrorString(code, &text);
     return LIBRARY_runtime_fail((int)code, "%s: %s (%s)", what, text ? text : "unknown error", name ? name : "?");
 }
 
-#define TRY(call, what) \
-    do { \
-        CUresult code_ = driver.call_##call; \
-        if (code_ != CUDA_SUCCESS) \
-            return fail_of_driver(code_, what); \
-    } while (0)
-
-static int open_driver(void) {
-    if (driver.library)
+int LIBRARY_open_driver(void) {
+    if (LIBRARY_driver.library)
         return 0;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (!library)
         return LIBRARY_runtime_fail(
             TRITON_DIST_NO_DRIVER, "no NVIDIA driver on this machine (%s); the kernels of LIBRARY need one to run", dlerror());
 #define FIND(name) \
-    driver.call_##name = (__typeof__(&name))dlsym(library, EXPANDED(name)); \
-    if (!driver.call_##name) \
+    LIBRARY_driver.call_##name = (__typeof__(&name))dlsym(library, EXPANDED(name)); \
+    if (!LIBRARY_driver.call_##name) \
         return LIBRARY_runtime_fail(TRITON_DIST_NO_DRIVER, "the NVIDIA driver has no %s; LIBRARY needs one for CUDA 12 or newer", EXPANDED(name));
-    DRIVER_FUNCTIONS(FIND)
-    driver.library = library;
+    LIBRARY_DRIVER_FUNCTIONS(FIND)
+    LIBRARY_driver.library = library;
     return 0;
 }
 
 static int current_context(CUcontext *context) {
     *context = NULL;
-    if (driver.call_cuCtxGetCurrent(context) != CUDA_SUCCESS || !*context)
+    if (LIBRARY_driver.call_cuCtxGetCurrent(context) != CUDA_SUCCESS || !*context)
         return LIBRARY_runtime_fail(
             TRITON_DIST_NO_CONTEXT,
             "this thread has no CUDA context; call from a thread of the process in which triton_dist.initialize() ran, "
@@ -89,14 +72,14 @@ static int check_page(CUcontext context) {
     unsigned kind = 0;
     if (context == checked_context)
         return 0;
-    if (driver.call_cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, LIBRARY_CONTEXT_PAGE) != CUDA_SUCCESS)
+    if (LIBRARY_driver.call_cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, LIBRARY_CONTEXT_PAGE) != CUDA_SUCCESS)
         return LIBRARY_runtime_fail(
             TRITON_DIST_NO_HEAP,
             "this process has no symmetric heap (nothing at %#llx); call triton_dist.initialize() in it, before its kernels are loaded",
             (unsigned long long)LIBRARY_CONTEXT_PAGE);
     uint64_t mark = 0;
     int32_t world_size = 0;
-    TRY(cuMemcpyDtoH(&mark, LIBRARY_CONTEXT_PAGE + LIBRARY_LAYOUT_WORD, sizeof mark), "reading the context page");
+    LIBRARY_TRY(cuMemcpyDtoH(&mark, LIBRARY_CONTEXT_PAGE + LIBRARY_LAYOUT_WORD, sizeof mark), "reading the context page");
     if (mark != LIBRARY_LAYOUT_MARK) {
         if (mark >> 32 != LIBRARY_LAYOUT_MARK >> 32)
             return LIBRARY_runtime_fail(
@@ -109,33 +92,42 @@ static int check_page(CUcontext context) {
             "build the library again with the installed triton_dist",
             (unsigned long long)(mark & 0xffffffffu), (unsigned long long)(LIBRARY_LAYOUT_MARK & 0xffffffffu));
     }
-    TRY(cuMemcpyDtoH(&world_size, LIBRARY_CONTEXT_PAGE + LIBRARY_WORLD_SIZE_WORD, sizeof world_size), "reading the context page");
+    LIBRARY_TRY(cuMemcpyDtoH(&world_size, LIBRARY_CONTEXT_PAGE + LIBRARY_WORLD_SIZE_WORD, sizeof world_size), "reading the context page");
     checked_context = context;
     checked_world_size = world_size;
     return 0;
 }
 
+int LIBRARY_synchronize(void *stream) {
+    int code = LIBRARY_open_driver();
+    if (!code)
+        LIBRARY_TRY(cuStreamSynchronize((CUstream)stream), "waiting for a stream");
+    return code;
+}
+
+void LIBRARY_forget_page(void) { checked_context = NULL; }
+
 static int allow_shared_memory(struct LIBRARY_kernel *kernel) {
     CUdevice device;
     int most = 0, fixed = 0;
-    TRY(cuCtxGetDevice(&device), "asking for the device");
-    TRY(cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device), "asking for shared memory");
-    TRY(cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function), "asking for shared memory");
-    TRY(cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed), "asking for shared memory");
+    LIBRARY_TRY(cuCtxGetDevice(&device), "asking for the device");
+    LIBRARY_TRY(cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device), "asking for shared memory");
+    LIBRARY_TRY(cuFuncGetAttribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function), "asking for shared memory");
+    LIBRARY_TRY(cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed), "asking for shared memory");
     return 0;
 }
 
 static int load_module(struct LIBRARY_kernel *kernel) {
-    TRY(cuModuleLoadData(&kernel->module, kernel->image), kernel->symbol);
-    TRY(cuModuleGetFunction(&kernel->function, kernel->module, kernel->symbol), kernel->symbol);
+    LIBRARY_TRY(cuModuleLoadData(&kernel->module, kernel->image), kernel->symbol);
+    LIBRARY_TRY(cuModuleGetFunction(&kernel->function, kernel->module, kernel->symbol), kernel->symbol);
     if (kernel->blocks == 16)
-        TRY(cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), kernel->symbol);
+        LIBRARY_TRY(cuFuncSetAttribute(kernel->function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), kernel->symbol);
     return kernel->opt_in ? allow_shared_memory(kernel) : 0;
 }
 
 int LIBRARY_runtime_load(struct LIBRARY_kernel *kernel) {
     CUcontext context;
-    int code = open_driver();
+    int code = LIBRARY_open_driver();
     if (!code)
         code = current_context(&context);
     if (code || (kernel->function && kernel->context == context))
@@ -155,7 +147,7 @@ int LIBRARY_runtime_load(struct LIBRARY_kernel *kernel) {
     code = load_module(kernel);
     if (code) {
         if (kernel->module)
-            driver.call_cuModuleUnload(kernel->module);
+            LIBRARY_driver.call_cuModuleUnload(kernel->module);
         kernel->module = NULL;
         kernel->function = NULL;
         return code;
@@ -169,9 +161,9 @@ int LIBRARY_runtime_unload(struct LIBRARY_kernel *kernel) {
     kernel->module = NULL;
     kernel->function = NULL;
     kernel->context = NULL;
-    checked_context = NULL; /* the next world may be another one */
+    LIBRARY_forget_page(); /* the next world may be another one */
     if (module)
-        TRY(cuModuleUnload(module), kernel->symbol);
+        LIBRARY_TRY(cuModuleUnload(module), kernel->symbol);
     return 0;
 }
 
@@ -209,9 +201,9 @@ int LIBRARY_runtime_launch(
         attributes[config.numAttrs++].value.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
     }
     if (kernel->scratch)
-        TRY(cuMemAllocAsync(scratch, kernel->scratch * x * y * z * kernel->blocks, stream), "memory for descriptors");
-    CUresult launched = driver.call_cuLaunchKernelEx(&config, kernel->function, arguments, NULL);
+        LIBRARY_TRY(cuMemAllocAsync(scratch, kernel->scratch * x * y * z * kernel->blocks, stream), "memory for descriptors");
+    CUresult launched = LIBRARY_driver.call_cuLaunchKernelEx(&config, kernel->function, arguments, NULL);
     if (kernel->scratch)
-        driver.call_cuMemFreeAsync(*scratch, stream);
-    return launched == CUDA_SUCCESS ? 0 : fail_of_driver(launched, kernel->symbol);
+        LIBRARY_driver.call_cuMemFreeAsync(*scratch, stream);
+    return launched == CUDA_SUCCESS ? 0 : LIBRARY_fail_of_driver(launched, kernel->symbol);
 }
