@@ -17,6 +17,7 @@ TARGETS: dict[str, str] = {
     "src/triton_dist/kernels/nvidia/common_ops.py": "NODE_BARRIER",
     "examples/01_producer_consumer.py": "TUTORIAL",
     "examples/03_simt.py": "SIMT",
+    "examples/20_autotune.py": "AUTOTUNE",
 }
 
 NOTHING_TO_MUTATE = (
@@ -30,6 +31,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/kernels/nvidia/allreduce.py",
     "src/triton_dist/kernels/nvidia/reduce_scatter.py",
     "examples/02_ag_gemm.py",
+    "examples/21_torch_symm.py",
     "examples/demo.py",
 )
 """Files in which nothing waits, signals or resets; a test looks whether that is still so."""

@@ -416,6 +416,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_on_a_terminal_only(monkeypatch):
+    pytest.importorskip("rich")
     shown = {}
     for terminal in (Terminal(), io.StringIO()):
         monkeypatch.setattr(sys, "stderr", terminal)
