@@ -49,7 +49,6 @@ def run(count: int = 1000) -> list[int]:
         context = make_context(buffer)  # what torch calls ctx; keep it as long as kernels use it
         status = torch.full((1,), 99, dtype=torch.int32, device=device)
         kernel[(1,)](context, buffer, status, count, hint)
-        triton_dist.synchronize()
         assert (buffer == sum(range(1, size + 1))).all()
         codes.append(status.item())
     return codes
