@@ -12,9 +12,12 @@ import sys
 import tempfile
 import time
 import traceback
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import triton_dist
 from tests.dialects import bodies as symm
