@@ -26,9 +26,13 @@ def test_example(name, tmp_path):
         assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"), [("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("demo.py", 2)]
-)
+UNDER_TORCHRUN = [
+    ("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("20_autotune.py", 2),
+    ("21_torch_symm.py", 3), ("demo.py", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "ranks"), UNDER_TORCHRUN)
 def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
     before = set(Path("/dev/shm").iterdir())
     done = subprocess.run(
@@ -37,12 +41,10 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     said = {
-        "01_producer_consumer.py": "every tile arrived",
-        "02_ag_gemm.py": "on rank ",
-        "04_profiler.py": "on rank ",
-        "demo.py": "CPU processes",
-    }[name]
-    assert done.stdout.count(said) == (1 if name == "demo.py" else ranks)
+        "01_producer_consumer.py": "every tile arrived", "02_ag_gemm.py": "on rank ", "demo.py": "CPU processes",
+        "04_profiler.py": "on rank ", "20_autotune.py": "* chunk=", "21_torch_symm.py": "returned [0, 0]",
+    }[name]  # fmt: skip
+    assert done.stdout.count(said) == (1 if name in ("demo.py", "20_autotune.py") else ranks)
     if name == "demo.py":
         assert all(f"rank {rank}, host: synchronize() waits for all its streams" in done.stdout for rank in range(ranks))
     assert set(Path("/dev/shm").iterdir()) <= before, "something is left in shared memory"

@@ -9,6 +9,9 @@ from tests.gpu import aot_program, compile_tools_program, shmem_program, simt_pr
 from tests.language.extra import test_libshmem_device as shmem
 from tests.ops import test_stress
 from tests.primitives.compile_targets import source_of, target_of
+from tests.runtime import test_attempts
+from tests.tools import compile_bodies
+from tests.tools.autotune import bodies, operators
 from triton_dist.ops.collectives import barrier
 from triton_dist.tools.doctor import measure
 
@@ -48,6 +51,16 @@ KERNELS = {
         {"arrived": "*i32", "epoch": "*i32", "world_ranks": "*i32", "index": "i32", "size": "i32"},
         {},
     ),
+}
+
+_ROTATION = {"x": "*fp32", "inbox": "*fp32", "arrived": "*i32", "out": "*fp32", "count": "i32"}
+KERNELS |= {
+    "attempted_exchange": (test_attempts.exchange_kernel, {"words": "*i32", "wanted": "i32"}, {}),
+    "attempted_barrier": (test_attempts.shmem_barrier_kernel, {"turns": "i32"}, {}),
+    "tuned_send": (operators.send_kernel, _ROTATION, {"CHUNK": 64}),
+    "tuned_receive": (operators.receive_kernel, {**_ROTATION, "wanted": "i32"}, {"CHUNK": 64}),
+    "tuned_rotation": (bodies.rotate_kernel.fn, _ROTATION, {"CHUNK": 64, "WANTED": 1}),
+    "compiled_rotation": (compile_bodies.rotate_kernel, _ROTATION, {"COUNT": 64}),
 }
 
 _BYTES = {"dest": "*u8", "source": "*u8", "words": "*i64", "out": "*u8", "to": "i32", "start": "i32", "nbytes": "i32"}

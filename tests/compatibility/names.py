@@ -199,6 +199,14 @@ SECTIONS = (
         **_HOST,
     ),
     Section(
+        "torch's symmetric library",
+        "triton_dist.dialects.torch_symm",
+        "requires_torch_symm symm_all_reduce BACKEND_DEFAULT BACKEND_NCCL BACKEND_NVSHMEM REDUCE_OP_SUM DTYPE_FLOAT32 SymmContext "
+        "NCCLSymmContext NVSHMEMSymmContext",
+        ("tests/dialects/bodies.py", "tests/dialects/test_torch_symm.py"),
+        nvshmem=LINKED,
+    ),
+    Section(
         "Fused models",
         "triton_dist.mega_triton_kernel",
         "ModelBuilder",

@@ -6,6 +6,7 @@ Imported in the process of a mutant only, so that what it imports is the mutant.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 producer_consumer = importlib.import_module("01_producer_consumer")
 simt = importlib.import_module("03_simt")
 profiler = importlib.import_module("04_profiler")
+autotune = importlib.import_module("20_autotune")
 
 
 def part_of(rank: int, call: int, count: int) -> torch.Tensor:
@@ -197,6 +199,14 @@ def profiled() -> None:
     assert error < 0.01, "the product is wrong"
 
 
+def autotuned() -> None:
+    os.environ["TRITON_DIST_AUTOTUNE_DIR"] = tempfile.mkdtemp()
+    _, right = autotune.run()
+    barrier()  # what races with a result has its turn before the result is judged
+    triton_dist.synchronize()
+    assert right, "a result is wrong"
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -235,3 +245,4 @@ GEMM_SUMS = [
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
 PROFILED = [Case(profiled, size) for size in (2, 3)]
+AUTOTUNE = [Case(autotuned, 2), Case(autotuned, 3)]

@@ -24,6 +24,7 @@ TARGETS: dict[str, str] = {
     "examples/01_producer_consumer.py": "TUTORIAL",
     "examples/03_simt.py": "SIMT",
     "examples/04_profiler.py": "PROFILED",
+    "examples/20_autotune.py": "AUTOTUNE",
 }
 
 NOTHING_TO_MUTATE = (
@@ -49,6 +50,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/kernels/nvidia/allreduce.py",
     "src/triton_dist/kernels/nvidia/reduce_scatter.py",
     "examples/02_ag_gemm.py",
+    "examples/21_torch_symm.py",
     "examples/demo.py",
 )
 """Files in which nothing waits, signals or resets; a test looks whether that is still so."""

@@ -95,6 +95,20 @@ def raises_before_an_allocation() -> None:
     assert right(words)
 
 
+def raises_before_an_allocation_on_gpus() -> None:
+    """The same with more ranks than two, and words on the device."""
+
+    def act() -> None:
+        if triton_dist.rank() == 0:
+            raise ValueError("not on this rank")
+        triton_dist.symm_zeros((4,), torch.int32)
+
+    for _ in range(2):
+        assert all(each.reason for each in outcomes_of(act))
+    size = triton_dist.world_size()
+    assert all_reduce(triton_dist.symm_full((3,), 1.0)).tolist() == [float(size)] * 3
+
+
 def device_barriers_begin_anew() -> None:
     """One rank goes to a barrier of the device more often than the other."""
     words = triton_dist.symm_zeros((1,), torch.int32)

@@ -12,7 +12,7 @@ from tests.tools.autotune.operators import buffers, is_right, rotate
 from triton_dist.tools.autotune import TuneReport
 
 
-@triton_dist.autotune([{"chunk": 16, "extra": 0}, {"chunk": 64, "extra": 0}, {"chunk": 32, "extra": 1}], ["x"], timeout=5, cache=False)
+@triton_dist.autotune([{"chunk": 16, "extra": 0}, {"chunk": 64, "extra": 0}, {"chunk": 32, "extra": 1}], ["x"], timeout=15, cache=False)
 def rotate_tuned(x: torch.Tensor, inbox: torch.Tensor, arrived: torch.Tensor, chunk: int, extra: int) -> torch.Tensor:
     """``rotate``, of which one config hangs on rank 1 and another fails on rank 0."""
     if chunk == 64 and triton_dist.rank() == 0:
@@ -33,7 +33,7 @@ def operator() -> str:
     return report.chosen
 
 
-@triton_dist.tuned_together(timeout=5)
+@triton_dist.tuned_together(timeout=15)
 @triton.autotune([triton.Config({"CHUNK": chunk, "WANTED": wanted}) for chunk, wanted in ((32, 1), (64, 9), (128, 1))], ["count"])
 @triton_dist.jit
 def rotate_kernel(x, inbox, arrived, out, count, CHUNK: tl.constexpr, WANTED: tl.constexpr):

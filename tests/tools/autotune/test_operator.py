@@ -15,6 +15,7 @@ import triton_dist
 from tests.tools.autotune.operators import buffers, is_right, rotate
 from triton_dist.errors import AutotuneCacheWarning, AutotuneError, AutotuneMismatchError, AutotuneWarning, InvalidArgumentError
 from triton_dist.ops import all_reduce
+from triton_dist.sim.attempts import SimAttempts
 from triton_dist.tools.autotune import TunedOperator
 
 CHUNKS = [{"chunk": 16}, {"chunk": 256}, {"chunk": 64}]
@@ -140,6 +141,24 @@ def test_all_fail():
         AutotuneError, match=r"(?s)none of the 2 configs.*number=0: rank 0: ValueError: not 0.*number=1: rank 0: ValueError: not 1"
     ):
         triton_dist.simulate(op, 2)
+
+
+def test_a_device_that_is_broken_ends_the_search(monkeypatch):
+    """After an illegal access nothing runs on that GPU any more, so the next config would fail, too."""
+    end = SimAttempts.end
+
+    def broken(self):
+        hang = end(self)
+        if triton_dist.rank() == 1 and ran:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return hang
+
+    monkeypatch.setattr(SimAttempts, "end", broken)
+    ran = []
+    op = triton_dist.autotune([{"number": 1}, {"number": 2}])(lambda number: ran.append(number))
+    with pytest.raises(AutotuneError, match="the config number=1 has broken the device.*rank 1: RuntimeError: CUDA error: an illegal"):
+        triton_dist.simulate(op, 2)
+    assert 2 not in ran
 
 
 def test_a_single_config_is_not_tried():
@@ -416,6 +435,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_on_a_terminal_only(monkeypatch):
+    pytest.importorskip("rich")
     shown = {}
     for terminal in (Terminal(), io.StringIO()):
         monkeypatch.setattr(sys, "stderr", terminal)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...errors import InvalidArgumentError
+from ...ops.collectives.barrier import barrier
 from ...runtime.team import Team, find_team
 from ...runtime.world import require_world
 from .candidates import Candidate, candidates_of
@@ -180,8 +181,6 @@ class TunedOperator:
         report = search(self.what, key, team, self._options, labels, trial, store if self._cache else None)
         if contents:
             prepare()
-            from ...ops.collectives.barrier import barrier
-
             barrier(team)
         self.report = self.reports[key] = report
         return known[report.chosen]

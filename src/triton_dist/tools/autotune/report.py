@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_WIDEST_REASON = 90
+_WIDEST_REASON = 100
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,15 @@ class TuneReport:
         for row in ordered:
             mark = "*" if row.label == self.chosen else " "
             if row.milliseconds is None:
-                reason = " ".join((row.reason or "not timed").split())
-                lines.append(f"{mark} {row.label:<{width}}  {reason[:_WIDEST_REASON]}")
+                lines.append(f"{mark} {row.label:<{width}}  {_shortened(row.reason or 'not timed')}")
             else:
                 slower = f"  {row.milliseconds / best:.2f}x" if best else ""
                 lines.append(f"{mark} {row.label:<{width}}  {row.milliseconds:.4f} ms{slower}")
         return "\n".join(lines)
+
+
+def _shortened(reason: str) -> str:
+    """A reason in one line: its beginning says what, its end often why."""
+    line = " ".join(reason.split())
+    half = _WIDEST_REASON // 2
+    return line if len(line) <= _WIDEST_REASON else f"{line[:half]} ... {line[-half:]}"

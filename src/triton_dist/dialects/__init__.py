@@ -1,0 +1,1 @@
+"""Vocabularies of other projects over this package's symmetric heap."""
