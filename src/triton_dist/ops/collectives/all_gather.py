@@ -15,6 +15,7 @@ import triton_dist.language as dl
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
+from ..repeat import repeated
 from ..team import Team, find_team
 from .staging import LINE, end_call, meet, peer_pointers, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
@@ -68,7 +69,8 @@ def all_gather(x: torch.Tensor, *, out: torch.Tensor | None = None, group: objec
         raise InvalidArgumentError(f"all_gather: out is {tuple(out.shape)} {out.dtype}; it has to be {shape} {x.dtype}, contiguous")
     nbytes = x.numel() * x.element_size()
     if nbytes:
-        gather_launch(dense(x), out, team, group).run()
+        part = dense(x)
+        repeated("all_gather", team, None, (part, out), lambda: gather_launch(part, out, team, group))
     return out
 
 

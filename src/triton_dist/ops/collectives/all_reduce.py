@@ -18,9 +18,11 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-from ...errors import InvalidArgumentError, TuningTableError
+from ...errors import TuningTableError
 from ...runtime.preload import Launch
+from ..repeat import repeated
 from ..team import Team, find_team
+from .arguments import LIBRARY_DTYPES, LIBRARY_OPERATIONS, check_method, check_tensor, library_can, made_or_checked, process_group_of
 from .low_latency import low_latency_launch
 from .plans import Plan, planned
 from .reduction import accumulator_of, reduce_staged, staging_at
@@ -126,24 +128,18 @@ def all_reduce(
     TuningTableError.
     """
     team = find_team(group, "all_reduce")
-    if not isinstance(x, torch.Tensor):
-        raise InvalidArgumentError(f"all_reduce: x has to be a tensor, got {x!r}")
-    if method not in METHODS:
-        raise InvalidArgumentError(f"all_reduce: method={method!r}; it has to be one of {METHODS}")
-    if exact and method == "library":
-        raise InvalidArgumentError("all_reduce: method='library' adds up in an order of its own; leave out exact=True, or choose another")
+    check_tensor("all_reduce", x)
+    check_method("all_reduce", method, exact, group, METHODS)
     accumulator = accumulator_of("all_reduce", x.dtype, op)
-    if out is None:
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous():
-        raise InvalidArgumentError(
-            f"all_reduce: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(x.shape)} {x.dtype}, contiguous"
-        )
+    out = made_or_checked("all_reduce", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
-    if method == "library" and not dist.is_initialized():
-        raise InvalidArgumentError("all_reduce: method='library' needs torch.distributed; call dist.init_process_group first")
-    plan = plan_for(nbytes, team, exact or not dist.is_initialized()) if method == "auto" else Plan(method)
-    run_plan(plan, x, out, team, group, accumulator, op)
+
+    def make() -> Launch | None:
+        own = exact or x.dtype not in LIBRARY_DTYPES or not library_can(group, x.device)
+        plan = plan_for(nbytes, team, own) if method == "auto" else Plan(method)
+        return planned_launch(plan, x, out, team, group, accumulator, op)
+
+    repeated("all_reduce", team, (method, exact, op), (x, out), make)
     return out
 
 
@@ -168,11 +164,22 @@ def plan_for(nbytes: int, team: Team, exact: bool) -> Plan:
 
 def run_plan(plan: Plan, x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> None:
     """Do a checked call as ``plan`` says."""
+    launch = planned_launch(plan, x, out, team, group, accumulator, op)
+    if launch is not None:
+        launch.run()
+
+
+def planned_launch(
+    plan: Plan, x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str
+) -> Launch | None:
+    """What a checked call launches by ``plan``; None where the library has done it, or there is nothing to do."""
     if plan.method == "library":
         _by_library(x, out, op, group)
-    elif x.numel():
-        launch = {"ll": low_latency_launch, "one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
-        launch(x.contiguous(), out, team, group, accumulator, op, plan).run()
+        return None
+    if not x.numel():
+        return None
+    launch = {"ll": low_latency_launch, "one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
+    return launch(x.contiguous(), out, team, group, accumulator, op, plan)
 
 
 def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
@@ -213,10 +220,7 @@ def _constants(team: Team, most: int, width: int, accumulator: tl.dtype, op: str
     return {"SIZE": team.size, "WORDS": words, "BLOCK": block, "SUM": accumulator, "OP": op, "num_warps": plan.warps or 8}
 
 
-_LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-
-
 def _by_library(x: torch.Tensor, out: torch.Tensor, op: str, group: object) -> None:
     if out.data_ptr() != x.data_ptr() or not x.is_contiguous():
         out.copy_(x)
-    dist.all_reduce(out, op=_LIBRARY_OPERATIONS[op], group=group)
+    dist.all_reduce(out, op=LIBRARY_OPERATIONS[op], group=process_group_of(group))

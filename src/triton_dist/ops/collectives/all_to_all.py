@@ -20,6 +20,7 @@ import triton_dist.language as dl
 
 from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
+from ..repeat import repeated
 from ..team import Team, find_team, in_capture
 from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of, rows_of_ranks
 from .staging import LINE, MAX_PROGRAMS, end_call, meet, peer_pointers, staging_of
@@ -164,7 +165,9 @@ def all_to_all(
             "all_to_all: check=True reads received on the host, which a CUDA graph can't record; leave it out, and look at received "
             "behind a replay"
         )
-    splits_launch(given, splits.contiguous(), out, received, team, group).run()
+    splits = splits.contiguous()
+    tensors = (given, splits, out, received)
+    repeated("all_to_all splits", team, None, tensors, lambda: splits_launch(given, splits, out, received, team, group))
     if check:
         _check_received(received, out.shape[0])
     return out, received
@@ -218,7 +221,7 @@ def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object,
         target, sent = (tensor.view(-1).view(torch.uint8) for tensor in (out, sent))
         dist.all_to_all_single(target, sent, group=process_group_of(group))
     else:
-        equal_launch(given, out, team, group).run()
+        repeated("all_to_all", team, None, (given, out), lambda: equal_launch(given, out, team, group))
     return out
 
 

@@ -12,6 +12,11 @@ from ...errors import InvalidArgumentError
 
 METHODS = ("auto", "one_shot", "library")
 """Of the collectives with one kernel."""
+LIBRARY_DTYPES = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8,
+)  # fmt: skip
+"""What NCCL reduces on every GPU."""
+LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
 def check_tensor(what: str, x: object) -> None:
@@ -55,14 +60,14 @@ def check_apart(what: str, x: torch.Tensor, out: torch.Tensor, same_at: int | No
         )
 
 
-def check_method(what: str, method: str, exact: bool, group: object) -> None:
-    """Raises InvalidArgumentError for a method that there is not, or that can't be had for these arguments."""
-    if method not in METHODS:
-        raise InvalidArgumentError(f"{what}: method={method!r}; it has to be one of {METHODS}")
+def check_method(what: str, method: str, exact: bool, group: object, methods: Sequence[str] = METHODS) -> None:
+    """Raises InvalidArgumentError for a method that is not one of ``methods``, or that can't be had for these arguments."""
+    if method not in methods:
+        raise InvalidArgumentError(f"{what}: method={method!r}; it has to be one of {methods}")
     if method != "library":
         return
     if exact:
-        raise InvalidArgumentError(f"{what}: exact=True keeps to this package's kernel; leave it out for method='library'")
+        raise InvalidArgumentError(f"{what}: exact=True keeps to this package's kernels; leave it out for method='library'")
     if not dist.is_initialized():
         raise InvalidArgumentError(f"{what}: method='library' needs torch.distributed; call dist.init_process_group first")
     if not _has_process_group(group):

@@ -18,6 +18,7 @@ import triton_dist.language as dl
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
+from ..repeat import repeated
 from ..team import Team, find_team
 from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of
 from .reduction import staging_at
@@ -99,7 +100,7 @@ def broadcast(
             target.copy_(given)
         dist.broadcast(target.view(-1).view(torch.uint8), src=team.ranks[source], group=process_group_of(group))
     else:
-        broadcast_launch(given, target, source, team, group).run()
+        repeated("broadcast", team, source, (given, target), lambda: broadcast_launch(given, target, source, team, group))
     if out is None and given.data_ptr() != x.data_ptr() and team.index != source:
         x.copy_(given)
     return written

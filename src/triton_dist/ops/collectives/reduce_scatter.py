@@ -16,8 +16,19 @@ import triton_dist
 import triton_dist.language as dl
 
 from ...runtime.preload import Launch
+from ..repeat import repeated
 from ..team import Team, find_team
-from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of, rows_of_ranks
+from .arguments import (
+    LIBRARY_DTYPES,
+    LIBRARY_OPERATIONS,
+    check_apart,
+    check_method,
+    check_tensor,
+    library_can,
+    made_or_checked,
+    process_group_of,
+    rows_of_ranks,
+)
 from .reduction import accumulator_of, reduce_staged
 from .staging import end_call, meet, programs_for, staging_of
 from .words import round_up
@@ -26,11 +37,6 @@ _ONE_SHOT_BYTES = 16 << 20
 """Bytes of x up to which the kernel is chosen. Not measured yet."""
 _MOST_PROGRAM_BYTES = 16 << 10
 """What a program loads from one rank at a time."""
-_LIBRARY_DTYPES = (
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8,
-)  # fmt: skip
-"""What NCCL reduces on every GPU."""
-_LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
 @triton_dist.jit(do_not_specialize=["index"])
@@ -96,13 +102,13 @@ def reduce_scatter(
     x = x.contiguous()
     check_apart("reduce_scatter", x, out, same_at=nbytes // team.size * team.index)
     if method == "auto":
-        own = exact or x.dtype not in _LIBRARY_DTYPES or not library_can(group, x.device)
+        own = exact or x.dtype not in LIBRARY_DTYPES or not library_can(group, x.device)
         method = choose_method(nbytes, team.size, own)
     if method == "library":
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # its name from torch 2.13 on, and before
-        scatter(out, x, op=_LIBRARY_OPERATIONS[op], group=process_group_of(group))
+        scatter(out, x, op=LIBRARY_OPERATIONS[op], group=process_group_of(group))
     else:
-        reduce_scatter_launch(x, out, team, group, accumulator, op).run()
+        repeated("reduce_scatter", team, op, (x, out), lambda: reduce_scatter_launch(x, out, team, group, accumulator, op))
     return out
 
 

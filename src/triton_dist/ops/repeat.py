@@ -1,0 +1,110 @@
+"""Calls that come again are launched at once: without Triton's look at each argument, and without an operator's own.
+
+An operator keeps the launch of a call under a key with all that decides it but the addresses of the tensors that the caller gives. The next
+call with that key takes the compiled kernel and the arguments from there, and its own tensors' addresses. GPUs only: on the simulator
+and on CPU processes there is nothing to gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import torch
+
+from ..runtime.preload import ALIGNMENT, Launch
+from ..runtime.world import require_world
+from .team import GrowingBuffer, Team
+
+_DEVICES = ("cuda",)
+_MOST = 4096
+"""Calls that are kept; with more, all are forgotten."""
+
+
+class _Prepared:
+    """One launch. given: the tensors of the caller, in an order of the operator's; contiguous."""
+
+    def __init__(self, launch: Launch, given: tuple[torch.Tensor, ...]) -> None:
+        parameters = launch.kernel.signature.parameters
+        compiled = launch.kernel.warmup(*launch.arguments, grid=(1,), **launch.options)
+        constants = {name: value for name, value in launch.options.items() if name in parameters}
+        bound = launch.kernel.signature.bind(*launch.arguments, **constants)
+        bound.apply_defaults()
+        values, addresses = list(bound.arguments.values()), [tensor.data_ptr() for tensor in given]
+        self._places = [
+            (place, addresses.index(value.data_ptr()))
+            for place, value in enumerate(values)
+            if isinstance(value, torch.Tensor) and value.data_ptr() in addresses
+        ]
+        # What is not the caller's is kept by the workspaces, and launched by address, which the launcher need not ask for.
+        self._values = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in values]
+        self._runner = compiled[(launch.programs, 1, 1)]
+
+    def run(self, given: tuple[torch.Tensor, ...]) -> None:
+        addresses = [tensor.data_ptr() for tensor in given]
+        values = self._values
+        for place, number in self._places:
+            values[place] = addresses[number]
+        self._runner(*values)
+
+
+class Calls:
+    """The launches of one rank, team and stream. They go with the team's workspaces, whose memory they use."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[Hashable, _Prepared] = {}
+        self._growths = GrowingBuffer.growths
+
+    @staticmethod
+    def here(what: str, team: Team) -> Calls | None:
+        """Those of a team and the current stream; None where none are kept. what: the operator. Raises NotInitializedError."""
+        world = require_world(what)
+        if world.device.type not in _DEVICES:
+            return None
+        key = ("calls", world.stream, team.ranks)
+        calls = world.workspaces.get(key)
+        if calls is None:
+            calls = world.workspaces[key] = Calls()
+        return calls
+
+    def run(self, key: Hashable, *given: torch.Tensor) -> bool:
+        """Launch what was kept under ``key`` with these tensors; whether there was something."""
+        # Where a workspace has grown, the other ranks' calls use the new memory from now on, and so must this one's.
+        if self._growths != GrowingBuffer.growths:
+            self._prepared.clear()
+            self._growths = GrowingBuffer.growths
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            return False
+        prepared.run(given)
+        return True
+
+    def keep(self, key: Hashable, launch: Launch, *given: torch.Tensor) -> None:
+        """Keep a launch that has been run with these tensors."""
+        if self._growths == GrowingBuffer.growths:
+            if len(self._prepared) >= _MOST:
+                self._prepared.clear()
+            self._prepared[key] = _Prepared(launch, given)
+
+
+def repeated(what: str, team: Team, constants: Hashable, given: tuple[torch.Tensor, ...], make: Callable[[], Launch | None]) -> None:
+    """Launch a call: at once if one like it came before, else what ``make`` gives, which is None if it has done the call otherwise.
+
+    what: the operator. constants: what decides the launch besides ``given``, the caller's tensors.
+    """
+    calls = Calls.here(what, team)
+    looks = None if calls is None else looks_of(*given)
+    if calls is not None and looks is not None and calls.run((what, constants, looks), *given):
+        return
+    launch = make()
+    if launch is not None:
+        launch.run()
+        if calls is not None and looks is not None:
+            calls.keep((what, constants, looks), launch, *given)
+
+
+def looks_of(*tensors: torch.Tensor) -> tuple[Hashable, ...] | None:
+    """What of contiguous tensors decides how they are launched, for a key; None where one is not contiguous, or empty."""
+    if not all(tensor.is_contiguous() and tensor.numel() for tensor in tensors):
+        return None
+    first = tensors[0].data_ptr()
+    return tuple((tensor.shape, tensor.dtype, tensor.data_ptr() % ALIGNMENT, tensor.data_ptr() == first) for tensor in tensors)

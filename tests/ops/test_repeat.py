@@ -1,0 +1,103 @@
+"""Calls that come again are launched from what was kept: the same results as the first time, with other tensors, sizes and memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist.ops import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter, repeat
+from triton_dist.ops.repeat import Calls, looks_of
+from triton_dist.runtime.world import require_world
+
+
+@pytest.fixture
+def everywhere(monkeypatch):
+    """Calls are kept on the simulator, too, whose launcher takes the same arguments as a GPU's."""
+    monkeypatch.setattr(repeat, "_DEVICES", ("cuda", "cpu"))
+
+
+def inputs_of(call: int, rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randint(-9, 9, (count,), generator=torch.Generator().manual_seed(100 * call + rank)).to(triton_dist.device(), dtype)
+
+
+def run_all(call: int, count: int, dtype: torch.dtype, kept: list) -> bool:
+    """One call of every collective on new tensors; ``kept`` keeps them alive, so that addresses differ."""
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    everyone = [inputs_of(call, other, count * size, dtype) for other in range(size)]
+    mine, total = everyone[rank], sum(everyone)
+    part, small = slice(rank * count, (rank + 1) * count), mine[:count]
+    splits = torch.full((size,), count, dtype=torch.int32, device=mine.device)
+    out, received = torch.empty(count * size, dtype=dtype, device=mine.device), torch.empty_like(splits)
+    all_to_all(mine.clone(), splits, out=out, received=received)
+    copied = mine.clone()
+    results = [
+        *((all_reduce(mine, method=method), total) for method in ("ll", "one_shot", "two_shot", "auto")),
+        (all_reduce(copied, out=copied), total),
+        (all_reduce(mine, op="max"), torch.stack(everyone).amax(0)),
+        (all_gather(small), torch.cat([other[:count] for other in everyone])),
+        (reduce_scatter(mine), total[part]),
+        (broadcast(mine.clone(), src=size - 1), everyone[-1]),
+        (all_to_all(mine), torch.cat([other[part] for other in everyone])),
+        (out, torch.cat([other[part] for other in everyone])),
+    ]
+    kept.append((everyone, results, copied, splits, received))
+    return all(torch.equal(result, truth) for result, truth in results)
+
+
+def body(dtype: torch.dtype) -> tuple[bool, int]:
+    kept: list = []
+    right = True
+    for call, count in enumerate((16, 16, 33, 16, 33, 3000, 16, 33, 3000)):
+        right &= run_all(call, count, dtype, kept)
+    calls = [space for space in require_world("a test").workspaces.values() if isinstance(space, Calls)]
+    return right, sum(len(one._prepared) for one in calls)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_calls_that_come_again(world, world_size, dtype):
+    assert all(right for right, _ in world(body, world_size, args=(dtype,)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("check", ["race", "lint"])
+def test_from_what_was_kept(everywhere, dtype, check):
+    """On the simulator: by the kept launches themselves."""
+    for right, number in triton_dist.simulate(body, 3, args=(dtype,), check=check):
+        assert right and number > 10
+
+
+def test_launches_are_kept_only_for_what_decides_nothing(everywhere):
+    def run():
+        outs = []
+        for shape, dtype, op in (
+            ((8,), torch.float32, "sum"),
+            ((2, 4), torch.float32, "sum"),
+            ((8,), torch.int32, "max"),
+            ((8,), torch.float32, "avg"),
+        ):
+            for _ in range(2):
+                outs.append(all_reduce(torch.ones(shape, dtype=dtype) * (1 + triton_dist.rank()), op=op))
+        odd = torch.ones(9)[1:]  # aligned to 4 bytes only
+        outs += [all_reduce(odd), all_reduce(torch.ones(4, 2).t()), all_reduce(torch.empty(0))]
+        return [out.flatten()[:1].tolist() for out in outs]
+
+    assert triton_dist.simulate(run, 2) == [[[3.0]] * 4 + [[2]] * 2 + [[1.5]] * 2 + [[2.0]] * 2 + [[]]] * 2
+
+
+def test_what_is_kept_has_an_end(everywhere, monkeypatch):
+    monkeypatch.setattr(repeat, "_MOST", 3)
+
+    def run():
+        right = all(all_reduce(torch.ones(count))[0] == 2 for count in (4, 5, 6, 7, 8, 4, 5, 6))
+        (calls,) = [space for space in require_world("a test").workspaces.values() if isinstance(space, Calls)]
+        return right and 0 < len(calls._prepared) <= 3
+
+    assert all(triton_dist.simulate(run, 2))
+
+
+def test_tensors_that_have_no_looks():
+    assert looks_of(torch.ones(2, 3).t()) is None and looks_of(torch.ones(3), torch.empty(0)) is None
+    one = torch.ones(8)
+    assert looks_of(one, one) != looks_of(one, torch.ones(8)) and looks_of(one[1:]) != looks_of(torch.ones(7))
