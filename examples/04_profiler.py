@@ -104,7 +104,6 @@ def run(
     a = whole[rank * rows : (rank + 1) * rows].contiguous()
     gathered = triton_dist.symm_zeros((size * rows, depth), torch.bfloat16)
     out = torch.zeros(size * rows, columns, device=device)
-
     flags = triton_dist.symm_zeros((2, size * rows // tile), torch.int32)
     with ProfilerBuffer(100_000, trace, TASKS, communication=["send"], compute=["product"]) as profiler:
         for call in range(2):  # the first call compiles and warms up; what it recorded is thrown away

@@ -36,6 +36,13 @@ def odd_kernel(profile):
 
 
 @triton_dist.jit
+def no_leader_kernel(profile):
+    profiler = Profiler.create(profile, 0, is_leader=False)
+    profiler = profiler.record(True, OUTER)
+    profiler = profiler.record(False, OUTER)
+
+
+@triton_dist.jit
 def several_leaders_kernel(profile):
     profiler = Profiler.create(profile, 0, is_leader=(dl.tid(0) < 2))
     profiler = profiler.record(True, OUTER)

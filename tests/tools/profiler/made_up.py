@@ -11,9 +11,9 @@ OFFSET = 1 << 22
 """Of the first signal word in each rank's heap."""
 
 
-def clock(offset: float, bound: float = 0.0, resolution: float = 0.0) -> Clock:
+def clock(offset: int, bound: float = 0.0, resolution: float = 0.0) -> Clock:
     """A clock that is ``offset`` ahead of rank 0's all the time."""
-    reading = ClockReading(0.0, offset, bound, resolution)
+    reading = ClockReading(0, offset, bound, resolution)
     return Clock(reading, reading)
 
 
@@ -37,5 +37,5 @@ def track(*records: Task | Notify, block: int = 0, sm: int = 0) -> Track:
 
 def profile(*ranks: list[Track], clocks: list[Clock] | None = None, dropped: int = 0) -> Profile:
     """What ranks recorded; all of them dropped as many records."""
-    clocks = clocks or [clock(0.0)] * len(ranks)
+    clocks = clocks or [clock(0)] * len(ranks)
     return Profile([RankProfile(rank, tracks, dropped, clocks[rank]) for rank, tracks in enumerate(ranks)], NAMES)

@@ -50,10 +50,10 @@ def test_clocks_that_drift_are_followed_between_two_readings():
         clocks = triton_dist.simulate(run, 2)
     first, last = clocks[1].before, clocks[1].after
     assert last.offset - first.offset > 100, "the clocks have gone apart"
-    for time in (first.at, (first.at + last.at) / 2, last.at):
+    for time in (first.at, (first.at + last.at) // 2, last.at):
         true = (time - AHEAD[1]) / (1 + drift)
         assert abs(clocks[1].aligned(time) - true) <= clocks[1].bound
-    assert clocks[0].aligned(123.0) == 123.0
+    assert clocks[0].aligned(123) == 123
 
 
 def test_the_exchange_that_took_least_counts():
@@ -61,14 +61,23 @@ def test_the_exchange_that_took_least_counts():
     first = [[0, 45], [100, 607], [700, 10_750]]
     peer = [[1010, 1015], [1600, 1605], [1710, 11_710]]
     reading = best_reading(first, peer, resolution=1.0)
-    assert (reading.offset, reading.bound, reading.at) == (990.0, 20.0, 1010.0)
+    assert (reading.offset, reading.bound, reading.at) == (990, 20.5, 1010)
     assert abs(reading.offset - 1000) <= reading.bound
 
 
 def test_one_reading_stands_for_both():
-    reading = ClockReading(at=50.0, offset=10.0, bound=3.0, resolution=2.0)
+    reading = ClockReading(at=50, offset=10, bound=3.0, resolution=2.0)
     clock = Clock(reading, reading)
-    assert (clock.aligned(70.0), clock.bound) == (60.0, 5.0)
+    assert (clock.aligned(70), clock.bound) == (60, 5.0)
+
+
+def test_times_since_1970_keep_their_nanoseconds():
+    """1.8e18 is far beyond what a float can tell single nanoseconds of."""
+    start = 1_800_000_000_000_000_000
+    reading = best_reading([[start, start + 200]], [[start + 5_000_107, start + 5_000_107]], resolution=1.0)
+    assert (reading.at, reading.offset, reading.bound) == (start + 5_000_107, 5_000_007, 100.5)
+    clock = Clock(reading, ClockReading(reading.at + 1_000_000_000, 5_001_007, 100.0, 1.0))
+    assert clock.aligned(reading.at + 500_000_001) == reading.at + 500_000_001 - 5_000_507
 
 
 @pytest.mark.parametrize("rounds", [0, -1, 2.5, None])

@@ -11,6 +11,8 @@ import triton
 
 from tests.primitives.compile_targets import AMD, NVIDIA, source_of, target_of
 from tests.tools.profiler.kernels import add_kernel, plain_add_kernel, plain_ring_kernel, ring_kernel
+from triton_dist.sim.ops.inline_asm import RECORD_CLOCK
+from triton_dist.tools.profiler.clocks import exchange_kernel, ticks_kernel
 
 ADD = {"profile": "*u64", "x": "*fp32", "y": "*fp32", "rounds": "i32"}
 RING = {"profile": "*u64", "flags": "*i32"}
@@ -82,3 +84,10 @@ def test_products_stay_pipelined(monkeypatch):
         text = triton.compile(source, target=target_of(90)).asm["ptx"]
         found.append((text.count("cp.async.cg"), text.count("wgmma.mma_async"), text.count("wgmma.wait_group")))
     assert found[0] == found[1] and min(found[0]) > 0
+
+
+@pytest.mark.parametrize("target", NVIDIA)
+def test_clocks_are_compared_by_64_bits(target):
+    exchange = assembly(exchange_kernel, target, {"words": "*i32", "times": "*i64"}, {"ROUNDS": 4})
+    assert exchange.count(RECORD_CLOCK.partition("$0")[2].strip()) >= 3
+    assert "globaltimer" in assembly(ticks_kernel, target, {"times": "*i64"}, {"TICKS": 4, "MOST_READS": 100})

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 import triton_dist
-from tests.tools.profiler.kernels import odd_kernel, ring_kernel, rounds_kernel, several_leaders_kernel, unknown_comparison_kernel
+from tests.tools.profiler.kernels import (
+    no_leader_kernel,
+    odd_kernel,
+    ring_kernel,
+    rounds_kernel,
+    several_leaders_kernel,
+    unknown_comparison_kernel,
+)
 from triton_dist.errors import InvalidArgumentError, LostRecordsWarning
 from triton_dist.tools.profiler import alloc_profiler_buffer, layout, parse_to_tracks, reset_profiler_buffer
 
@@ -125,6 +132,15 @@ def test_several_leaders_are_named():
             return len(parse_to_tracks(buffer))
 
     assert on_one_rank(run) == 2
+
+
+def test_without_a_leader_nothing_is_recorded():
+    def run():
+        buffer = alloc_profiler_buffer(100)
+        no_leader_kernel[(2,)](buffer)
+        return parse_to_tracks(buffer), int(buffer.view(torch.int64)[layout.TAKEN])
+
+    assert on_one_rank(run) == ([], 0)
 
 
 def test_words_come_back():

@@ -144,11 +144,17 @@ def test_what_was_dropped_is_in_the_file(tmp_path):
 def test_clocks_are_aligned_in_the_file(tmp_path):
     """Rank 1's clock is a second ahead; the bounds are in the file."""
     sent, waited = [track(notify(0, 1, 5_000))], [track(wait(1, 1_000_004_000, 1_000_006_000))]
-    path = write_trace(profile(sent, waited, clocks=[clock(0), clock(1e9, bound=300, resolution=32)]), tmp_path / "trace.json")
+    path = write_trace(profile(sent, waited, clocks=[clock(0), clock(10**9, bound=300, resolution=32)]), tmp_path / "trace.json")
     (found,) = [event for event in events_of(path) if event["ph"] == "X"]
     (mark,) = [event for event in events_of(path) if event["ph"] == "i"]
     assert (found["ts"], found["dur"], mark["ts"]) == (0.0, 2.0, 1.0) and sum(event["ph"] == "f" for event in events_of(path)) == 1
     assert json.loads(path.read_text())["otherData"]["clocks may be off by, ns"] == {"0": 0.0, "1": 332.0}
+
+
+def test_times_since_1970_keep_their_nanoseconds_in_the_file(tmp_path):
+    start = 1_800_000_000_000_000_000
+    path = write_trace(profile([track(Task(PRODUCT, start, 10), Task(SEND, start + 3, 4))]), tmp_path / "trace.json")
+    assert [(event["ts"], event["dur"]) for event in events_of(path) if event["ph"] == "X"] == [(0.0, 0.01), (0.003, 0.004)]
 
 
 def test_blocks_of_one_sm_at_the_same_time_have_rows_of_their_own(tmp_path):

@@ -24,7 +24,7 @@ class End:
 
     rank: int
     track: Track
-    time: float
+    time: int
     bound: float
 
 
@@ -38,7 +38,7 @@ class Arrow:
     end: End
 
     @property
-    def latency(self) -> float:
+    def latency(self) -> int:
         """Nanoseconds from the notify to the wait's end; may be below zero by what the clocks are off."""
         return self.end.time - self.begin.time
 
@@ -74,7 +74,7 @@ def describe_word(word: Word, rank: int) -> str:
     return f"word {offset:#x} of rank {owner}{more}"
 
 
-_Sent = dict[Hashable, tuple[list[float], list[tuple[End, Notify]]]]
+_Sent = dict[Hashable, tuple[list[int], list[tuple[End, Notify]]]]
 
 
 def _by_word(profile: Profile) -> _Sent:
@@ -105,7 +105,7 @@ def _ending(sent: _Sent, rank: RankProfile, track: Track, task: Task) -> Arrow |
 
 
 def _ending_of_word(
-    times: list[float], notifies: list[tuple[End, Notify]], word: Word, began: float, ended: float, bound: float
+    times: list[int], notifies: list[tuple[End, Notify]], word: Word, began: int, ended: int, bound: float
 ) -> tuple[End, Notify] | None:
     """The notify of one word that ended a wait."""
     slack = bound + max((end.bound for end, _ in notifies), default=0.0)

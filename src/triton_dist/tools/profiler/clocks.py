@@ -36,10 +36,11 @@ class ClockReading:
     """A rank's clock at one time, in nanoseconds.
 
     at: what it showed. offset: it less rank 0's. bound: how far the offset may be off. resolution: the clock's smallest step.
+    What a clock shows is an integer, since it may be the time since 1970, of which a float has no single nanoseconds.
     """
 
-    at: float
-    offset: float
+    at: int
+    offset: int
     bound: float
     resolution: float
 
@@ -56,14 +57,14 @@ class Clock:
         """Nanoseconds that ``aligned`` may be off: those of the reading that is worse, and a step of the clock."""
         return max(self.before.bound, self.after.bound) + max(self.before.resolution, self.after.resolution)
 
-    def aligned(self, time: float) -> float:
+    def aligned(self, time: int) -> int:
         """What rank 0's clock showed when this one showed ``time``."""
         first, last = self.before, self.after
         drift = (last.offset - first.offset) / (last.at - first.at) if last.at > first.at else 0.0
-        return time - (first.offset + (time - first.at) * drift)
+        return time - first.offset - round((time - first.at) * drift)
 
 
-SAME_CLOCK = Clock(ClockReading(0.0, 0.0, 0.0, 0.0), ClockReading(0.0, 0.0, 0.0, 0.0))
+SAME_CLOCK = Clock(ClockReading(0, 0, 0.0, 0.0), ClockReading(0, 0, 0.0, 0.0))
 """Of rank 0, and of ranks that share a clock."""
 
 
@@ -136,7 +137,7 @@ def measure_clock(rounds: int = ROUNDS) -> ClockReading:
     by_rank = world.gather(times.tolist())
     symmetric.symm_free(words)
     if world.rank == 0:
-        return ClockReading(float(by_rank[0][-1][-1][-1]), 0.0, 0.0, resolution)
+        return ClockReading(by_rank[0][-1][-1][-1], 0, 0.0, resolution)
     return best_reading(by_rank[0][world.rank], by_rank[world.rank][world.rank], resolution)
 
 
@@ -144,7 +145,7 @@ def best_reading(of_first: list[list[int]], of_peer: list[list[int]], resolution
     """From the exchanges with one peer. of_first: [t0, t3] of each, by rank 0's clock; of_peer: [t1, t2], by the peer's."""
     found = []
     for (left, back), (came, answered) in zip(of_first, of_peer, strict=True):
-        offset = ((came - left) + (answered - back)) / 2
-        found.append(((back - left - (answered - came)) / 2, offset, float(came)))
+        # Rounded down, the offset is up to half a nanosecond further off.
+        found.append(((back - left - (answered - came) + 1) / 2, ((came - left) + (answered - back)) // 2, came))
     bound, offset, at = min(found)
     return ClockReading(at, offset, max(bound, 0.0), resolution)

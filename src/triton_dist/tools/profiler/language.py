@@ -42,6 +42,12 @@ def _is_constant(value):
 
 
 @triton.constexpr_function
+def _may_lead(leader):
+    """Whether some thread may be the leader."""
+    return not _is_constant(leader) or bool(leader)
+
+
+@triton.constexpr_function
 def _field(value):
     """A value as a field of an aggregate."""
     return tl.constexpr(value) if _is_constant(value) else value
@@ -170,16 +176,17 @@ class Profiler:
         """A profiler of the calling block, or of one of several ``group_id`` (0 to 4095) in it that record side by side.
 
         profiler_buffer: of ``alloc_profiler_buffer``. is_leader: by default all threads of the block come to every call and one of them
-        records. Where only some threads come, a condition that holds for exactly one of those, such as ``tid(0) == 0``.
+        records. Where only some threads come, a condition that holds for exactly one of those, such as ``tid(0) == 0``. With the
+        constant False nothing is recorded.
         num_groups, num_blocks: not needed; they are taken since Triton-distributed's has them.
         """
-        if ENABLE_PROFILING:
+        if ENABLE_PROFILING and _may_lead(is_leader):
             buffer = tl.cast(profiler_buffer, tl.pointer_type(tl.uint64))
             group = tl.cast(group_id, tl.int32)
             cursor = _take_chunk(buffer, tl.full((), 0, tl.int32), group, is_leader, _is_constant(is_leader))
             made = Profiler(buffer, cursor, group, is_leader, ENABLE_PROFILING)
         else:
-            made = Profiler(0, 0, 0, True, ENABLE_PROFILING)
+            made = Profiler(0, 0, 0, False, False)
         return made
 
     @triton.jit

@@ -54,7 +54,7 @@ def _of_rank(rank: RankProfile, moving: set[int], computing: set[int]) -> Overla
     return Overlap(rank.rank, total(whole), total(whole) - total(exposed))
 
 
-def _spans(track: Track, types: set[int] | None) -> list[tuple[float, float, bool]]:
+def _spans(track: Track, types: set[int] | None) -> list[tuple[int, int, bool]]:
     """Begin and end of each task of these types (None: of all), and whether it is a wait. One without an end lasts to the last record."""
     return [
         (task.start, track.last if task.end is None else task.end, task.word is not None)

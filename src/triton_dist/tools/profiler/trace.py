@@ -82,7 +82,7 @@ class _Builder:
         self.events: dict[int, Event] = {}
         self.findings: list[Finding] = []
         firsts = [rank.clock.aligned(track.first) for rank in profile.ranks for track in rank.tracks]
-        self._origin = min(firsts, default=0.0)
+        self._origin = min(firsts, default=0)
 
     def rank(self, rank: RankProfile) -> None:
         """The events of one rank."""
@@ -100,8 +100,8 @@ class _Builder:
         """Tie a wait to the notify that ended it."""
         self.events[id(arrow.wait)].cause = self.events[id(arrow.notify)]
 
-    def _time(self, rank: RankProfile, time: float) -> float:
-        return rank.clock.aligned(time) - self._origin
+    def _time(self, rank: RankProfile, time: int) -> float:
+        return float(rank.clock.aligned(time) - self._origin)
 
     def _task(self, rank: RankProfile, row: Row, task: Task, detail: str) -> None:
         if task.word is not None:
