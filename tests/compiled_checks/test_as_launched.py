@@ -10,7 +10,7 @@ from tests.races.corpus import CASES, load_case
 from triton_dist.compiled_checks.verify import verify
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_on_stream
 from triton_dist.kernels.nvidia.reduce_scatter import ring_reduce
-from triton_dist.ops import ag_gemm, all_gather, all_to_all, broadcast, reduce_scatter
+from triton_dist.ops import ag_gemm, all_gather, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.sim import launch
 from triton_dist.tools.check.collect import Kernels
@@ -25,6 +25,10 @@ def operators() -> None:
     for method in ("fused", "fused_kernel"):
         ag_gemm(a, b.T.contiguous().T, method=method, tiles=Tiles(m=128, n=128, k=64))
     ag_gemm(a[:50, :40].contiguous(), b[:40, :70].contiguous())
+    for method in ("pipelined", "fused", "split", "small"):
+        gemm_rs(a, b.T.contiguous().T, method=method)
+    gemm_ar(a, b, method="split")
+    gemm_ar(a, b, method="small")
     all_gather(torch.full((64,), rank))
     reduce_scatter(torch.full((64,), rank))
     all_to_all(torch.full((64,), rank))
@@ -43,6 +47,10 @@ def test_operators_are_clean_as_they_are_launched():
     assert names >= {
         "gathered_gemm_kernel",
         "any_gemm_kernel",
+        "add_arrived_kernel",
+        "scattering_gemm_kernel",
+        "push_and_add_kernel",
+        "small_product_kernel",
         "all_gather_kernel",
         "all_to_all_kernel",
         "broadcast_kernel",

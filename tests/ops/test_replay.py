@@ -63,6 +63,14 @@ def test_the_second_call_is_captured_and_the_third_found(world):
     assert replays.find("other") is None and Replays.here("op", TEAM) is replays
 
 
+def test_a_call_that_was_captured_is_not_captured_again(world):
+    """Also where its key was not looked up before, since it gave no output."""
+    replays, queued = Replays.here("op", TEAM), []
+    for _ in range(4):
+        replays.run("key", lambda: queued.append(Graph.capturing))
+    assert queued == [0, 1] and replays.find("key").replayed == 3
+
+
 def test_a_capture_that_fails_is_ended_and_not_kept(world):
     replays = Replays.here("op", TEAM)
     replays.run("key", lambda: None)

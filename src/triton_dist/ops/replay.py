@@ -62,6 +62,10 @@ class Replays:
                 self._graphs[key] = None
             enqueue()
             return
+        known = self._graphs[key]
+        if known is not None:  # the caller gave no output, so that ``find`` was not asked: its address is known only now
+            known.replay()
+            return
         graph = torch.cuda.CUDAGraph()
         self._stream = self._stream or torch.cuda.Stream()
         # Not torch.cuda.graph, which waits for the device first: work that is queued there may wait for what this host queues later on.

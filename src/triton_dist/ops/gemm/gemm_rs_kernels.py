@@ -208,7 +208,8 @@ def scattering_gemm_kernel(
         if mine > 0:
             dl.wait(ready + owner, 1, "sys", "acquire", waitValue=1, cmp="ge")
             # One for each tile is taken: the word is 0 again before the owner can have all tiles, and so before it sets the word anew.
-            tl.atomic_add(ready + owner, -mine, sem="acq_rel", scope="sys")
+            # Relaxed: the wait has acquired, and the signal below releases.
+            tl.atomic_add(ready + owner, -mine, sem="relaxed", scope="sys")
         multiply_for_owner(
             a_desc, b_desc, slots_desc, scale, first, base + tiles, base, owner, peer - first_rank, tiles_m, tiles_n, depth,
             TILE_M, TILE_N, TILE_K, 1, GROUP, B_BY_COLUMNS, IMPRECISE, OUT,

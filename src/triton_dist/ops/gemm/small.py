@@ -7,7 +7,6 @@ import triton
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
-from ..collectives.all_reduce import round_up
 from ..collectives.staging import MAX_PROGRAMS, Staging, programs_for, staging_of
 from ..team import Team
 from .gemm_rs_kernels import push_and_add_kernel, small_product_kernel
@@ -77,7 +76,7 @@ def small_tile_depth(depth: int, itemsize: int) -> int:
 
 def _staged(what: str, out: torch.Tensor, team: Team, group: object) -> tuple[Staging, tuple, int]:
     """Staging memory for a block like ``out`` from each rank; the kernels' arguments for it; elements from one block to the next."""
-    step = round_up(out.numel(), 64)
+    step = triton.cdiv(out.numel(), 64) * 64  # whole cache lines
     space = staging_of(what, team, group, out.device)
     staging = space.buffer.at_least(2 * team.size * step * out.element_size()).view(out.dtype)
     peers = space.buffer.peer_addresses(team)
