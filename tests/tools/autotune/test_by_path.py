@@ -12,15 +12,17 @@ from triton_dist.errors import AutotuneError, InvalidArgumentError
 SPACE = [{"gemm_config": triton.Config({"TILE": tile})} for tile in (16, 32, 64, 128)]
 
 
-@triton_dist.tune.autotune(
-    config_space=SPACE, key_fn=lambda a, **others: (a.shape, a.dtype), prune_fn=lambda config, a, **others: _fits(config, a)
-)
+def key(a, **others):
+    return a.shape, a.dtype
+
+
+def fits(config, a, **others):
+    return config["gemm_config"].kwargs["TILE"] <= a.numel()
+
+
+@triton_dist.tune.autotune(config_space=SPACE, key_fn=key, prune_fn=fits)
 def operator(a: torch.Tensor, gemm_config: triton.Config = SPACE[3]["gemm_config"], serial: bool = False) -> int:  # noqa: B008
     return gemm_config.kwargs["TILE"]
-
-
-def _fits(config, a):
-    return config["gemm_config"].kwargs["TILE"] <= a.numel()
 
 
 @triton_dist.tune.autotune(SPACE, lambda a, **others: a.dtype)
