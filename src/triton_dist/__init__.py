@@ -48,12 +48,12 @@ _HOMES = {
     "wait_value": "triton_dist.runtime.streams",
     "copy_async": "triton_dist.runtime.streams",
 }
-_MODULES = ("errors", "language", "ops", "primitives", "runtime", "sim", "utils")
+_MODULES = ("errors", "language", "ops", "primitives", "runtime", "sim", "tune", "utils")
 
 __all__ = [*_HOMES, *_MODULES, "__version__"]
 
 if TYPE_CHECKING:
-    from . import errors, language, ops, primitives, runtime, sim, utils
+    from . import errors, language, ops, primitives, runtime, sim, tune, utils
     from .jit_function import jit
     from .runtime.streams import Event, Stream, copy_async, current_stream, device, stream, synchronize, wait_value, write_value
     from .runtime.symmetric import is_symmetric, symm_adopt, symm_empty, symm_free, symm_full, symm_peer, symm_zeros

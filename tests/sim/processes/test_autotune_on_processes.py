@@ -12,3 +12,9 @@ def test_operator(world):
 def test_kernel(world):
     results = world(bodies.kernel, 2, timeout=120)
     assert results[0] == results[1]
+
+
+def test_times_that_diverge_among_ranks(world):
+    """Each process measures other times, and would choose another config."""
+    first, second = world(bodies.divergent_times, 2)
+    assert first[0] == 50 and first == second

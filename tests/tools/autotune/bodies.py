@@ -58,3 +58,20 @@ def kernel() -> tuple[str, TuneReport]:
     (failed,) = rotate_kernel.report.failed
     assert failed.label.startswith("CHUNK: 64") and rotate_kernel.best_config.kwargs["CHUNK"] != 64
     return str(rotate_kernel.best_config), rotate_kernel.report
+
+
+@triton.autotune([triton.Config({"A": a, "B": b}) for a, b in ((1, 90), (80, 2), (50, 50))], [])
+@triton_dist.jit
+def skewed_kernel(words, out, A: tl.constexpr, B: tl.constexpr):
+    """The first rank goes A rounds, the others B."""
+    offset = tl.arange(0, 64)
+    rounds = A if dl.rank() == 0 else B
+    for _ in range(rounds):
+        tl.store(out + offset, tl.load(out + offset) + 1)
+    dl.notify(words, (dl.rank() + 1) % dl.num_ranks(), signal=1, sig_op="set", comm_scope="intra_node")
+
+
+def divergent_times() -> tuple[int, list[float | None]]:
+    """Each rank alone would choose another config: A is fast on rank 0, B on the others. Together they take what suits the slower one."""
+    skewed_kernel[(1,)](triton_dist.symm_zeros((1,), torch.int32), torch.zeros(64, device=triton_dist.device()))
+    return skewed_kernel.best_config.kwargs["A"], [row.milliseconds for row in skewed_kernel.report.rows]

@@ -71,30 +71,6 @@ def test_under_heuristics_and_by_any_decorator():
         assert kernel.report is not None
 
 
-@triton_dist.jit
-def skewed_kernel(words, out, A: tl.constexpr, B: tl.constexpr):
-    """Rank 0 goes A rounds, rank 1 B rounds."""
-    peer = 1 - dl.rank()
-    rounds = A if dl.rank() == 0 else B
-    for _ in range(rounds):
-        tl.store(out + tl.arange(0, 64), tl.load(out + tl.arange(0, 64)) + 1)
-    dl.notify(words, peer, signal=1, sig_op="set", comm_scope="intra_node")
-
-
-def test_times_that_diverge_among_ranks():
-    """Each rank alone would choose another config: A is fast on rank 0, B on rank 1. Together they take what suits the slower one."""
-    configs = [triton.Config({"A": a, "B": b}) for a, b in ((1, 90), (80, 2), (50, 50))]
-    kernel = triton.autotune(configs, [])(skewed_kernel)
-
-    def body():
-        kernel[(1,)](triton_dist.symm_zeros((1,), torch.int32), torch.zeros(64))
-        return kernel.best_config.kwargs["A"]
-
-    assert triton_dist.simulate(body, 2) == [50, 50]
-    times = [row.milliseconds for row in kernel.report.rows]
-    assert times[0] > times[1] > times[2]
-
-
 def test_a_config_that_fails_on_one_rank_is_out():
     """The other rank launches it, and waits in vain."""
 

@@ -217,6 +217,17 @@ def test_triton_configs():
     assert {row.label for row in op.report.rows} == {"num_warps=2, tile=8", "num_warps=8, tile=8"}
 
 
+def test_a_triton_config_as_a_value():
+    configs = [triton.Config({"TILE": tile}, num_warps=warps) for tile in (8, 16) for warps in (2, 4)]
+    op = triton_dist.autotune([{"config": config} for config in configs], key=lambda x: (x.shape, x.dtype))(lambda x, config=None: config)
+    chosen = triton_dist.simulate(lambda: op(torch.zeros(2, 3)), 2)
+    assert chosen[0] is chosen[1] and chosen[0] in configs
+    assert (
+        op.report.rows[0].label.startswith("config=(TILE: 8, num_warps: 2")
+        and op.report.key == "key=((2, 3), torch.float32), dtypes float32"
+    )
+
+
 def test_prune():
     seen = []
 
@@ -466,6 +477,7 @@ BAD = {
     "empty config": lambda: tuned([{}]),
     "twice": lambda: tuned([{"chunk": 3}, {"chunk": 3}]),
     "other names": lambda: tuned([{"chunk": 3}, {"extra": 3}]),
+    "object": lambda: tuned([{"chunk": object()}]),
     "hook": lambda: tuned([triton.Config({"chunk": 3}, pre_hook=print)]),
     "key": lambda: tuned(key=["y"]),
     "key text": lambda: tuned(key="x"),

@@ -59,4 +59,17 @@ def _candidate(what: str, config: Any, parameters: Mapping[str, inspect.Paramete
         raise InvalidArgumentError(
             f"{what}: the config {config!r} sets {unknown or 'nothing'}; {what} has the parameters {', '.join(parameters)}"
         )
-    return Candidate(", ".join(f"{name}={keywords[name]!r}" for name in sorted(keywords)), keywords, config)
+    return Candidate(", ".join(f"{name}={_shown(what, name, keywords[name])}" for name in sorted(keywords)), keywords, config)
+
+
+def _shown(what: str, name: str, value: Any) -> str:
+    """A value in a label, which has to be the same on all ranks and in other processes."""
+    if isinstance(value, triton.Config):
+        return f"({value})"
+    shown = repr(value)
+    if " at 0x" in shown:
+        raise InvalidArgumentError(
+            f"{what}: the config's {name}={shown} has no text of its own; give a number, a text, a triton.Config or a dataclass, "
+            "or a class with a __repr__"
+        )
+    return shown
