@@ -18,6 +18,7 @@ MODULES = (
     "ops.test_long_lived_epochs",
     "ops.test_low_latency",
     "ops.test_reduce_scatter",
+    "ops.test_repeat",
     "ops.test_staging_slots",
     "ops.test_stress",
     "runtime.test_recorded_streams",
