@@ -16,7 +16,7 @@ import triton_dist
 from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import gemm_ar, gemm_rs
-from triton_dist.ops.gemm import gemm_rs_kernels, scattering, slots, small
+from triton_dist.ops.gemm import gemm_rs_kernels, scatter_plan, scattering, slots, small
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.runtime.team import Team
 from triton_dist.runtime.world import require_world
@@ -408,3 +408,19 @@ def test_blocks_sent_before_the_slot_is_free_are_a_race(monkeypatch, method):
 
     monkeypatch.setattr(module, "signal_batch", forget)
     assert "DataRaceError" in outcomes(method, check="race")
+
+
+def test_the_choice_follows_the_costs(monkeypatch):
+    """Few rows: one product; many, and a product that takes longer than the link: blocks; where little is won: the library."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+
+    def chosen(rows: int, columns: int, depth: int, device: str = "cuda") -> str:
+        return scatter_plan.choose_rs_method("auto", 4, rows, columns, depth, 2, device)
+
+    assert chosen(2, 8192, 2048) == "split" and chosen(2048, 8192, 7168) == "pipelined" and chosen(128, 12288, 12288) == "library"
+    assert chosen(2, 8192, 2048, "cpu") == "pipelined"
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    assert chosen(128, 12288, 12288) == "split" and chosen(2048, 12288, 12288) == "pipelined"
+    times = [scatter_plan.pipelined_time(4, rows, 8192, 7168, 2) for rows in (256, 512, 1024, 2048)]
+    assert times == sorted(times)
+    assert scatter_plan.choose_ar_method("auto") == "all_reduce" and scatter_plan.choose_ar_method("small") == "small"

@@ -1,8 +1,8 @@
 """GEMM + all-reduce: every rank gets ``sum over the ranks of a @ b``.
 
-"split": cuBLAS, then one kernel that pushes the product to all ranks and adds up what the others pushed: for few rows, where latency is
-all there is. "small": a single kernel, which multiplies and pushes its tiles from registers. "all_reduce": cuBLAS, then
-``ops.all_reduce``, for whatever is larger. "rs_ag": ``gemm_rs``, whose products run while earlier ones travel, then an all-gather of the
+"all_reduce": cuBLAS, then ``ops.all_reduce``; what "auto" is. "split": cuBLAS, then one kernel that pushes the product to all ranks and
+adds up what the others pushed: for few rows, where latency is all there is. "small": a single kernel, which multiplies and pushes its
+tiles from registers. "rs_ag": ``gemm_rs``, whose products run while earlier ones travel, then an all-gather of the
 rows: for products that take longer than half of the reducing. "library": cuBLAS, then ``torch.distributed``.
 
 Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
@@ -102,7 +102,7 @@ def run_gemm_ar(
     if team.size == 1:
         library.matmul(operands.a, b, out, operands.scales, bias)
         return out
-    chosen = choose_ar_method(method, team.size, out.shape[0], operands.columns, a.device.type)
+    chosen = choose_ar_method(method)
     if chosen == "library":
         library.all_reduce_product(operands, out, team, group)
     elif chosen == "rs_ag":

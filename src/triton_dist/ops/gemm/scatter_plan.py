@@ -13,10 +13,8 @@ AR_METHODS = ("split", "small", "all_reduce", "rs_ag", "library")
 
 MARGIN = 0.9
 """A method of this package is chosen where the model gives it at most this share of the library's time."""
-SPLIT_BYTES = 1 << 20
+SPLIT_BYTES = 4 << 20
 """Most bytes of a rank's rows that "split" is chosen for."""
-ONE_SHOT_BYTES = 256 << 10
-"""Most bytes of a result that every rank adds up by itself; beyond, ``all_reduce`` is given the product."""
 _LIBRARY_START = 16.0
 _LIBRARY_RATE = 0.254e6
 """Of the library's reduce-scatter: microseconds, and bytes a microsecond."""
@@ -25,7 +23,8 @@ _PUSH_RATE = 0.2e6
 
 
 @functools.lru_cache(maxsize=4096)
-def _modelled_rs_method(size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> str:
+def _modelled_rs_method(size: int, rows: int, columns: int, depth: int, itemsize: int, library: bool, rates: Rates = H100) -> str:
+    """library: whether there is one to go to where little is won."""
     times = {
         "pipelined": pipelined_time(size, rows, columns, depth, itemsize, rates),
         "split": split_time(size, rows, columns, depth, itemsize, rates),
@@ -33,24 +32,22 @@ def _modelled_rs_method(size: int, rows: int, columns: int, depth: int, itemsize
     if rows * columns * 2 > SPLIT_BYTES:
         del times["split"]
     best = min(times, key=lambda name: times[name])
-    return best if times[best] <= MARGIN * reduce_scatter_time(size, rows, columns, depth, itemsize, rates) else "library"
+    won = times[best] <= MARGIN * reduce_scatter_time(size, rows, columns, depth, itemsize, rates)
+    return best if won or not library else "library"
 
 
 def choose_rs_method(method: str, size: int, rows: int, columns: int, depth: int, itemsize: int, device_type: str) -> str:
-    """The method for ``rows`` of the result on each of ``size`` ranks. Without ``torch.distributed`` there is no library to go to."""
+    """The method for ``rows`` of the result on each of ``size`` ranks; on the simulator "auto" is "pipelined"."""
     if method != "auto":
         return method
-    if device_type != "cuda" or not dist.is_initialized():
+    if device_type != "cuda":
         return "pipelined"
-    return _modelled_rs_method(size, rows, columns, depth, itemsize)
+    return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized())
 
 
-def choose_ar_method(method: str, size: int, rows: int, columns: int, device_type: str) -> str:
-    """The method for a result of (rows, columns) on every one of ``size`` ranks."""
-    if method != "auto":
-        return method
-    nbytes = rows * columns * 2
-    return "split" if nbytes <= ONE_SHOT_BYTES else "all_reduce"
+def choose_ar_method(method: str) -> str:
+    """The method of a GEMM + all-reduce: the product and ``all_reduce``, which has a choice of its own, until the others are measured."""
+    return "all_reduce" if method == "auto" else method
 
 
 def pipelined_time(size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> float:
