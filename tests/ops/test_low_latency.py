@@ -84,9 +84,9 @@ def around_32_bits() -> bool:
         outs.append((all_reduce(tensor_of(rank, number, (elements,), torch.float32).to(device), method="ll"), number, elements))
 
     call(2 * PIECE // 4)
-    for pieces in (2**32 - 2**24 - 1, 2**32 - 2):
+    for pieces, calls in ((2**32 - 2**24 - 1, 2 * CAPACITY // 32), (2**32 - 2, 2)):
         pretend(pieces)
-        for _ in range(2):
+        for _ in range(calls):
             call(5)
     call(2 * PIECE // 4)
     call(3)
@@ -149,13 +149,13 @@ def test_a_twin_with_one_slot_hangs(monkeypatch, tmp_path):
 
 
 def test_a_twin_that_does_not_count_is_named(monkeypatch, tmp_path):
-    found = outcomes(monkeypatch, tmp_path, "tl.store(epochs + program, now)", "tl.store(epochs + program, now * 0)")
+    found = outcomes(monkeypatch, tmp_path, "epochs + program + apart, now,", "epochs + program + apart, now * 0,")
     assert found == {"FlagReuseError"}
 
 
 def test_a_twin_that_does_not_renew_places_is_named(monkeypatch, tmp_path):
     # It may also end with sums of old data, where a rank reads before another one stores.
-    found = outcomes(monkeypatch, tmp_path, "_RENEWED - 1) < 2", "_RENEWED - 1) < 0", around_32_bits, ())
+    found = outcomes(monkeypatch, tmp_path, "(turn < CAPACITY // _RENEWED_AT_ONCE * 2)", "(turn < 0)", around_32_bits, ())
     assert found == {"FlagReuseError"}
 
 

@@ -9,12 +9,21 @@ import sys
 import pytest
 import triton
 
-from triton_dist.primitives import functions, shmem_functions, shmem_team_functions, stamp, thread_functions, word_functions
+from triton_dist.primitives import (
+    flagged_functions,
+    functions,
+    shmem_functions,
+    shmem_team_functions,
+    stamp,
+    thread_functions,
+    word_functions,
+)
 
 MODULES = {
     "functions.py": functions,
     "thread_functions.py": thread_functions,
     "word_functions.py": word_functions,
+    "flagged_functions.py": flagged_functions,
     "shmem_functions.py": shmem_functions,
     "shmem_team_functions.py": shmem_team_functions,
 }

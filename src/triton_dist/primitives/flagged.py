@@ -36,15 +36,15 @@ mov.u32 $0, 0;
 def push(unit, data, flag, mask, stamp=None, _semantic=None, _generator=None):
     """Stores units, each thread its own, relaxed at system scope.
 
-    unit: tile of pointers to int64, multiples of 16 bytes, in memory of any rank. data: tile of int64, 8 bytes a unit. flag: int32 scalar.
-    mask: tile of int1. stamp: as for ``lowering.emit``.
+    unit: tile of pointers to int64, multiples of 16 bytes, in memory of any rank. data: tile of int64, 8 bytes a unit.
+    flag: int32, a scalar or a tile of one value. mask: tile of int1. stamp: as for ``lowering.emit``.
     """
-    target, flag = target_of(_semantic.builder.options), _scalar(_semantic, flag)
+    target, flag = target_of(_semantic.builder.options), _integer(_semantic, flag)
     if target == "hip":
         _generator.call_JitFunction(hip_functions.push_flagged, [unit, data, flag, mask], {})
         return
     shape = unit.type.get_block_shapes()
-    operands = [unit, data, _semantic.splat(flag, shape), mask]
+    operands = [unit, data, _tile(_semantic, flag, shape), mask]
     if target == "sim":
         _opaque(_semantic, "td.push_flagged;scope=sys;sem=relaxed", operands, tl.int32)
         return
@@ -57,11 +57,12 @@ def take(unit, distance, flag, own, mask, size, stamp=None, _semantic=None, _gen
     """Waits, each thread for itself, until the units of all ranks but ``own`` carry ``flag``; gives their data, a tuple of ``size`` tiles.
 
     unit: tile of pointers to int64 in this rank's memory, multiples of 16 bytes: the units of rank 0. distance: bytes from a rank's unit to
-    the next rank's, constexpr. flag, own: int32 scalars. mask: tile of int1: where it is off nothing is waited for. The data of ``own``
-    and where the mask is off mean nothing. size: ranks, constexpr. On NVIDIA GPUs it ends as a ``wait`` ends that takes too long.
+    the next rank's, constexpr. flag: int32, a scalar or a tile of one value. own: int32 scalar. mask: tile of int1: where it is off
+    nothing is waited for. The data of ``own`` and where the mask is off mean nothing. size: ranks, constexpr. On NVIDIA GPUs it ends
+    as a ``wait`` ends that takes too long.
     """
     distance, size = unwrap(distance), unwrap(size)
-    flag, own = _scalar(_semantic, flag), _scalar(_semantic, own)
+    flag, own = _integer(_semantic, flag), _integer(_semantic, own)
     target, results = target_of(_semantic.builder.options), []
     shape = unit.type.get_block_shapes()
     if target in ("sim", "hip"):
@@ -71,10 +72,10 @@ def take(unit, distance, flag, own, mask, size, stamp=None, _semantic=None, _gen
             if target == "hip":
                 results.append(_generator.call_JitFunction(hip_functions.take_flagged, [place, flag, waits], {}))
             else:
-                operands = [place, _semantic.splat(flag, shape), waits]
+                operands = [place, _tile(_semantic, flag, shape), waits]
                 results.append(_opaque(_semantic, "td.take_flagged;scope=sys;sem=relaxed", operands, tl.int64))
         return tl.tuple(results)
-    operands = [unit, _semantic.splat(flag, shape), _semantic.splat(own, shape), _semantic.cast(mask, tl.int32)]
+    operands = [unit, _tile(_semantic, flag, shape), _semantic.splat(own, shape), _semantic.cast(mask, tl.int32)]
     kernel = kernel_hash(_generator, _semantic.builder.options)
     for first in range(0, size, _AT_ONCE):
         ranks = range(first, min(first + _AT_ONCE, size))
@@ -84,9 +85,13 @@ def take(unit, distance, flag, own, mask, size, stamp=None, _semantic=None, _gen
     return tl.tuple(results)
 
 
-def _scalar(semantic: Any, value: Any) -> tl.tensor:
-    """An int32 scalar of an integer, which Triton makes a constant of where it is 1."""
+def _integer(semantic: Any, value: Any) -> tl.tensor:
+    """int32 of an integer, which Triton makes a constant of where it is 1."""
     return semantic.cast(semantic.to_tensor(unwrap(value)), tl.int32)
+
+
+def _tile(semantic: Any, value: tl.tensor, shape: list[int]) -> tl.tensor:
+    return value if value.type.is_block() else semantic.splat(value, shape)
 
 
 def _assembly(semantic: Any, text: str, constraints: str, operands: list[tl.tensor], results: list[tl.dtype]) -> list[tl.tensor]:

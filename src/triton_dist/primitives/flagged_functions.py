@@ -11,10 +11,10 @@ from triton_dist.primitives import flagged
 @triton.jit
 def push_flagged(unit, data, flag, mask):
     """Stores a tile of units, ``data`` with ``flag`` in each word; see ``flagged.push``."""
-    flagged.push(unit, data, flag, mask, stamp="1612dfddf8157969")
+    flagged.push(unit, data, flag, mask, stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def take_flagged(unit, DISTANCE: tl.constexpr, flag, own, mask, SIZE: tl.constexpr):
     """Waits for the units of all ranks but ``own`` and gives their data, a tuple of ``SIZE`` tiles; see ``flagged.take``."""
-    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="1612dfddf8157969")
+    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="d3ddc31a6d5c21ab")

@@ -28,13 +28,13 @@ _INTER_NODE = tl.constexpr("inter_node")
 @triton.jit
 def rank(axis: tl.constexpr = -1):
     """Rank of this process in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("rank", axis=axis, function="rank", stamp="1612dfddf8157969")
+    return lowering.emit("rank", axis=axis, function="rank", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def num_ranks(axis: tl.constexpr = -1):
     """Number of ranks in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="1612dfddf8157969")
+    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
@@ -45,7 +45,7 @@ def symm_at(ptr, rank):
     process's own heap; ``rank`` may be a tensor too, and the two are broadcast. Unchecked on a GPU; on the simulator a
     pointer outside the heap is a NotSymmetricError and a rank with no direct pointer an UnreachablePeerError.
     """
-    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="1612dfddf8157969")
+    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def wait(
         sem=sem,
         cmp=cmp,
         function="wait",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -96,7 +96,7 @@ def wait_eq(
         sem=sem,
         cmp="eq",
         function="wait_eq",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -115,7 +115,7 @@ def wait_ne(
         sem=sem,
         cmp="ne",
         function="wait_ne",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -134,7 +134,7 @@ def wait_gt(
         sem=sem,
         cmp="gt",
         function="wait_gt",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -153,7 +153,7 @@ def wait_ge(
         sem=sem,
         cmp="ge",
         function="wait_ge",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -172,7 +172,7 @@ def wait_lt(
         sem=sem,
         cmp="lt",
         function="wait_lt",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -191,7 +191,7 @@ def wait_le(
         sem=sem,
         cmp="le",
         function="wait_le",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -202,7 +202,7 @@ def consume_token(value, token):
     Takes a pointer, a tensor, a scalar; a block pointer or a descriptor is returned as it is, since the wait's block
     barrier already orders what is loaded through it.
     """
-    return lowering.emit("consume_token", value, token, function="consume_token", stamp="1612dfddf8157969")
+    return lowering.emit("consume_token", value, token, function="consume_token", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
@@ -213,19 +213,19 @@ def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.cons
     to whoever acquires the word. Words are 32 or 64 bits. ``comm_scope``: "gpu" writes the local word, whatever
     ``rank`` is, for waiters on this GPU; "intra_node" and "inter_node" write rank's word at system scope.
     """
-    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="1612dfddf8157969")
+    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def ld(ptr, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Loads one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "acquire"."""
-    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="1612dfddf8157969")
+    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def st(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Stores one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "release"."""
-    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="1612dfddf8157969")
+    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
@@ -234,7 +234,7 @@ def atomic_add(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _N
 
     ``semantic`` (or ``sem``) is "relaxed", the default, "acquire", "release" or "acq_rel".
     """
-    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="1612dfddf8157969")
+    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
@@ -252,7 +252,7 @@ def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: t
         semantic=semantic,
         sem=sem,
         function="atomic_cas",
-        stamp="1612dfddf8157969",
+        stamp="d3ddc31a6d5c21ab",
     )
 
 
@@ -263,7 +263,7 @@ def poll(ptr, value, CMP: tl.constexpr):
     ``value`` has the word's type. On NVIDIA GPUs it ends as a ``wait`` ends that takes too long. Orders the calling thread only.
     """
     if lowering.polls_in_assembly():
-        seen = lowering.emit_poll(ptr, value, CMP, stamp="1612dfddf8157969")
+        seen = lowering.emit_poll(ptr, value, CMP, stamp="d3ddc31a6d5c21ab")
     else:
         seen = ld(ptr, "sys", "acquire")
         while not compare.holds(seen, value, CMP):
@@ -277,31 +277,31 @@ def tid(axis: tl.constexpr = 0):
 
     Not for warp-specialised loops: Triton hands the value on to other warps as if it were the same for all.
     """
-    return lowering.emit("tid", axis=axis, function="tid", stamp="1612dfddf8157969")
+    return lowering.emit("tid", axis=axis, function="tid", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def __syncthreads():
     """Barrier of the block's threads; it orders their accesses to global and shared memory among themselves."""
-    lowering.emit("syncthreads", function="__syncthreads", stamp="1612dfddf8157969")
+    lowering.emit("syncthreads", function="__syncthreads", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def fence_cta():
     """Orders the calling thread's memory accesses before it with those after it, as the block's threads see them."""
-    lowering.emit("fence", scope="cta", order="acq_rel", function="fence_cta", stamp="1612dfddf8157969")
+    lowering.emit("fence", scope="cta", order="acq_rel", function="fence_cta", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def fence_gpu():
     """Orders the calling thread's memory accesses before it with those after it, as this GPU's threads see them."""
-    lowering.emit("fence", scope="gpu", order="acq_rel", function="fence_gpu", stamp="1612dfddf8157969")
+    lowering.emit("fence", scope="gpu", order="acq_rel", function="fence_gpu", stamp="d3ddc31a6d5c21ab")
 
 
 @triton.jit
 def fence_sys():
     """Orders the calling thread's memory accesses before it with those after it, as every GPU and the host see them."""
-    lowering.emit("fence", scope="sys", order="acq_rel", function="fence_sys", stamp="1612dfddf8157969")
+    lowering.emit("fence", scope="sys", order="acq_rel", function="fence_sys", stamp="d3ddc31a6d5c21ab")
 
 
 # Builtins, not jit functions: Triton 3.6 makes a run-time value of what a jit function returns. They need no stamp, since

@@ -11,7 +11,7 @@ of a kernel each call). So every program of a grid has at least one piece, and p
 lay them out, not the call.
 
 A word that a short piece leaves alone keeps an old flag. Flags come round after 2**32 pieces, some hours; each place is stored anew long
-before, whatever the pieces' lengths: every ``RENEWED`` pieces two of them, one a slot, fill their place.
+before, whatever the pieces' lengths: once in ``_RENEWED`` pieces some in a row store a part each of what their own data leave alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ UNIT_BYTES = 8
 
 _SLOTS = 2
 _RENEWED = tl.constexpr(1 << 24)
+_RENEWED_AT_ONCE = tl.constexpr(32)
+"""Units: of one warp, the fewest threads that a program has."""
+
 _MOST_SPACE = 16 << 20
 """Bytes of the workspace; groups of many ranks have fewer programs."""
 
@@ -87,18 +90,18 @@ def _reduce_part(
 
 
 @triton.jit
-def _places_at_peers(peer_words, index, SIZE: tl.constexpr, CAPACITY: tl.constexpr):
-    """Pointers to this rank's place in the first slot of the first program of every peer; each rank begins with another one."""
+def _words_of_peers(peer_words, index, apart, SIZE: tl.constexpr):
+    """Pointers to the words of every peer, beginning behind this rank, so that each begins with another one. apart: see the kernel."""
     peers = ()
     for step in tl.static_range(1, SIZE):
-        words = tl.load(peer_words + (index + step) % SIZE).to(tl.pointer_type(tl.int64))
-        peers = peers + (tl.multiple_of(words, 16) + index * (CAPACITY * 2),)  # type: ignore[assignment]
+        words = tl.load(peer_words + (index + step) % SIZE + apart).to(tl.pointer_type(tl.int64))
+        peers = peers + (tl.multiple_of(words, 16),)  # type: ignore[assignment]
     return peers
 
 
-@triton_dist.jit(do_not_specialize=["index"])
+@triton_dist.jit(do_not_specialize=["index", "zero"])
 def low_latency_kernel(
-    x, out, words, peer_words, epochs, index, count,
+    x, out, words, peer_words, epochs, index, count, zero,
     SIZE: tl.constexpr, EACH: tl.constexpr, ELEMENT: tl.constexpr, INTEGER: tl.constexpr, WHOLE: tl.constexpr, UNITS: tl.constexpr,
     CAPACITY: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
 ):  # fmt: skip
@@ -107,26 +110,27 @@ def low_latency_kernel(
     words: symmetric int64 words, (programs, 2 slots, SIZE, CAPACITY, 2); peer_words: int64 addresses of them on every rank. epochs: int64,
     pieces that each program has moved, in this rank's memory. SIZE: ranks of the team. EACH: elements of a unit. ELEMENT: their type.
     INTEGER: one as wide. UNITS: of a piece. SUM: type of the sums. OP: see reduction.py.
+    zero: 0, which the compiler does not know. A word that all threads load by one address goes to the warp's uniform registers, and moving
+    it there stops the warp: the loads of epoch, addresses and data would come one behind the other. Loaded ``apart``, by an address of
+    each thread's own, all are under way together. For the same reason the data of a piece are asked for ahead of it.
     """
     program = tl.program_id(0)
     place = tl.arange(0, UNITS)
+    apart = place * zero
     units = count if WHOLE else tl.cdiv(count, EACH)
-    now = tl.load(epochs + program)
-    peers = _places_at_peers(peer_words, index, SIZE, CAPACITY)
+    unit = program * UNITS + place.to(tl.int64)
+    mine = _load_units(x, unit, count, EACH, INTEGER, WHOLE)
+    now = tl.load(epochs + program + apart)
+    peers = _words_of_peers(peer_words, index, apart, SIZE)
     for first in range(program * UNITS, units, tl.num_programs(0) * UNITS):
+        inside = unit < units
         now += 1
         flag = now.to(tl.int32)
         slot = (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
-        unit = first + place.to(tl.int64)
-        inside = unit < units
-        mine = _load_units(x, unit, count, EACH, INTEGER, WHOLE)
+        there = slot + index * (CAPACITY * 2)
         for step in tl.static_range(SIZE - 1):
-            push_flagged(peers[step] + slot + place * 2, mine, flag, inside)
-        if now & (_RENEWED - 1) < 2:
-            for step in tl.static_range(SIZE - 1):
-                for other in range(0, CAPACITY, UNITS):
-                    push_flagged(peers[step] + slot + (other + place) * 2, mine, flag, (other > 0) | (unit >= units))
-        theirs = take_flagged(words + slot + place * 2, CAPACITY * 16, flag, index, inside, SIZE)
+            push_flagged(peers[step] + (there + place * 2), mine, flag, inside)
+        theirs = take_flagged(words + (slot + place * 2), CAPACITY * 16, flag, index, inside, SIZE)
         if WHOLE:
             sums = mine * 0
             for part in tl.static_range(EACH):
@@ -137,8 +141,15 @@ def low_latency_kernel(
             for part in tl.static_range(EACH):
                 result = _reduce_part(mine, theirs, index, part * (64 // EACH), ELEMENT, INTEGER, SUM, OP, SIZE)
                 tl.store(out + unit * EACH + part, result, mask=unit * EACH + part < count)
+        turn = now & (_RENEWED - 1)  # what of the place is renewed by this piece, if anything
+        other = (turn >> 1) * _RENEWED_AT_ONCE + place
+        renewed = (turn < CAPACITY // _RENEWED_AT_ONCE * 2) & (place < _RENEWED_AT_ONCE) & ((other >= UNITS) | (first + other >= units))
+        for step in tl.static_range(SIZE - 1):
+            push_flagged(peers[step] + (there + other * 2), mine, flag, renewed)
+        unit += tl.num_programs(0) * UNITS
+        mine = _load_units(x, unit, count, EACH, INTEGER, WHOLE)
         tl.debug_barrier()  # so that what any thread stores for the next piece comes behind the whole block's reading this one
-    tl.store(epochs + program, now)
+    tl.store(epochs + program + apart, now, mask=place == 0)
 
 
 @dataclass
@@ -176,7 +187,7 @@ def low_latency_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: ob
     units = 32 * warps
     pieces = triton.cdiv(count * width, UNIT_BYTES * units)
     return Launch.of(low_latency_kernel, min(pieces, plan.programs or space.programs, space.programs))(
-        x, out, space.words.view(-1), space.peer_words, space.epochs, team.index, x.numel(),
+        x, out, space.words.view(-1), space.peer_words, space.epochs, team.index, x.numel(), 0,
         SIZE=team.size, EACH=UNIT_BYTES // width, ELEMENT=element, INTEGER=_INTEGERS[width], WHOLE=whole,
         UNITS=units, CAPACITY=CAPACITY, SUM=accumulator, OP=op, num_warps=warps,
     )  # fmt: skip
