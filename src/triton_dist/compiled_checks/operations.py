@@ -136,10 +136,14 @@ def _flag_of_loop(loop: Operation) -> Operation | None:
 
 
 class Flow:
-    """Which values are computed from which, through loops and branches."""
+    """Which values are computed from which, through loops and branches.
 
-    def __init__(self, tree: Operation) -> None:
+    through: names of the ops whose results are taken to follow from their operands; None for all.
+    """
+
+    def __init__(self, tree: Operation, through: frozenset[str] | None = None) -> None:
         self._uses: dict[str, list[str]] = {}
+        self._through = through
         self._add_all(tree)
 
     def reached(self, values: Iterable[str]) -> set[str]:
@@ -160,7 +164,7 @@ class Flow:
     def _add_all(self, tree: Operation) -> None:
         self._add_regions(tree)
         for op in operations(tree):
-            for operand in op.operands:
+            for operand in op.operands if self._through is None or op.name in self._through else ():
                 self._uses.setdefault(operand, []).extend(op.results)
             self._add_regions(op)
 

@@ -7,7 +7,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.language.extra import language_extra
+from triton_dist.language.extra import language_extra, libshmem_device
 
 
 @triton_dist.jit
@@ -39,6 +39,15 @@ def words_kernel(words, peer):
     while tl.atomic_cas(words + 4, 1, 1, sem="acquire", scope="sys") != 1:
         pass
     language_extra.__syncthreads()
+
+
+@triton_dist.jit
+def put_kernel(dest, source, nbytes, peer, GET: tl.constexpr):
+    """Bytes from here to another rank, or from there: by addresses that are integers, in assembly."""
+    if GET:
+        libshmem_device.getmem_block(dest, source, nbytes, peer)
+    else:
+        libshmem_device.putmem_block(dest, source, nbytes, peer)
 
 
 @triton.jit

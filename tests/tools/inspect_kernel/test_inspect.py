@@ -14,7 +14,7 @@ import pytest
 import triton.language as tl
 
 from tests.compiled_checks.kernels import product_kernel
-from tests.tools.inspect_kernel.kernels import bulk_kernel, copy_kernel, own_kernel, words_kernel
+from tests.tools.inspect_kernel.kernels import bulk_kernel, copy_kernel, own_kernel, put_kernel, words_kernel
 from triton_dist.errors import InvalidArgumentError
 from triton_dist.ops.collectives.all_reduce import one_shot_kernel, two_shot_kernel
 from triton_dist.ops.gemm.ag_gemm_kernels import gathered_gemm_kernel, push_shard_kernel
@@ -133,6 +133,15 @@ def test_words():
         ("atomic", 4), ("load", 4), ("store", 4),
     ]  # fmt: skip
     assert report.barriers >= 2
+
+
+@pytest.mark.parametrize("get", [False, True])
+def test_bytes_by_shmem(get):
+    """One side of the copy is another rank's; units of 16 bytes, and narrower ones for what is left over."""
+    report = inspect_kernel(put_kernel, f"*u8, *u8, i64, i32, {get}")
+    (one,) = report.remote
+    assert (one.kind, one.way) == ("load" if get else "store", "symm_at")
+    assert set(one.widths) == {1, 2, 4, 8, 16} and one.widths[16] > one.widths[8]
 
 
 def test_spills():

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import triton
 
 from ...compiled_checks.guarded import Source, read_source
-from ...compiled_checks.operations import LOOPS, assembly, chain_of, is_load, is_poll, is_poll_loop, key_of_op, operations, shown, waits_in
+from ...compiled_checks.operations import (
+    LOOPS,
+    Flow,
+    assembly,
+    chain_of,
+    is_load,
+    is_poll,
+    is_poll_loop,
+    key_of_op,
+    operations,
+    shown,
+    waits_in,
+)
 from ...compiled_checks.places import PTX_FRAMES, Key, user_frame
 from ...compiled_checks.ptx import Instruction, Ptx
 from ...compiled_checks.remote import Addresses
@@ -29,6 +41,12 @@ _KINDS = {
     "tt.load": "load", "tt.descriptor_load": "load", "tt.descriptor_gather": "load", "tt.store": "store", "tt.descriptor_store": "store",
     "tt.descriptor_scatter": "store", "tt.descriptor_reduce": "atomic", "tt.atomic_rmw": "atomic", "tt.atomic_cas": "atomic",
 }  # fmt: skip
+_ADDRESS_OPS = frozenset({"arith.addi", "arith.subi", "tt.splat", "tt.broadcast", "tt.expand_dims"})
+"""Ops that make an address of an address."""
+
+_ASM_ADDRESS = re.compile(r"\b((?:ld|st|atom|red|multimem)\.[\w.:]+)[^\[]*\[\s*([$%]\w+)")
+_ASM_SUM = re.compile(r"\b(?:add|sub|mad|mov|cvta)\.\S+\s+(%\w+),(.*)", re.DOTALL)
+_ASM_TERM = re.compile(r"[$%]\w+")
 _BUFFERS = re.compile(r"!ttg\.memdesc<(\d+)x")
 
 
@@ -76,6 +94,9 @@ def inspect_kernel(
 def _remote(tree: Operation, instructions: Sequence[Instruction]) -> tuple[tuple[RemoteAccess, ...], dict[Key, str]]:
     """The accesses of other ranks' memory by line, and by key the way to that memory."""
     addresses = Addresses(tree)
+    # Assembly may take an address as an integer.
+    integers = [op.results[0] for op in operations(tree) if op.name == "tt.ptr_to_int" and op.operands[0] in addresses.remote]
+    remote = addresses.remote | Flow(tree, _ADDRESS_OPS).reached(integers)
     by_key: dict[Key, list[Instruction]] = {}
     for one in instructions:
         by_key.setdefault(one.key, []).append(one)
@@ -83,14 +104,14 @@ def _remote(tree: Operation, instructions: Sequence[Instruction]) -> tuple[tuple
     ways: dict[Key, str] = {}
     done: set[tuple[Key, str]] = set()
     for op in operations(tree):
-        way = "symm_at" if addresses.remote.intersection(op.operands) else "table" if addresses.loaded.intersection(op.operands) else ""
+        kinds = _kinds(op, remote)
+        way = "symm_at" if kinds else "table"
+        kinds = kinds or _kinds(op, addresses.loaded)
         key = key_of_op(op)[:PTX_FRAMES]
-        if not way or not key or not (op.name in _KINDS or assembly(op) and not is_poll(op)):
+        if not kinds or not key:
             continue
-        if op.name in ("tt.store", "tt.descriptor_store") and op.operands[0] not in addresses.remote | addresses.loaded:
-            continue  # a remote pointer that is stored, not stored to
         ways.setdefault(key, way)
-        for kind, found in _moved(op, by_key.get(key, ())):
+        for kind, found in _moved(kinds, by_key.get(key, ())):
             if (key, kind) not in done:
                 done.add((key, kind))
                 place = shown(chain_of(op))
@@ -99,13 +120,34 @@ def _remote(tree: Operation, instructions: Sequence[Instruction]) -> tuple[tuple
     return tuple(sorted(rows, key=lambda row: (row.file, row.line, row.kind))), ways
 
 
-def _moved(op: Operation, instructions: Iterable[Instruction]) -> Iterable[tuple[str, Counter[int | str]]]:
-    """What an op's instructions move, by kind. An op of assembly may do anything."""
+def _kinds(op: Operation, values: Set[str]) -> frozenset[str]:
+    """What an op does to memory to which ``values`` lead: "load", "store", "atomic". Assembly may do anything, a wait is left out."""
+    if op.name in _KINDS:
+        return frozenset({_KINDS[op.name]} if op.operands[0] in values else ())
+    text = assembly(op)
+    if not text or is_poll(op) or values.isdisjoint(op.operands):
+        return frozenset()
+    results = str(op.attributes.get("constraints", "")).count("=")
+    leads = {f"${place + results}": operand in values for place, operand in enumerate(op.operands)}
+    found = set()
+    for statement in text.split(";"):
+        computed = _ASM_SUM.search(statement)
+        if computed:
+            leads[computed[1]] = any(leads.get(term, False) for term in _ASM_TERM.findall(computed[2]))
+        for name, term in _ASM_ADDRESS.findall(statement):
+            kind = _kind(name)
+            if kind is not None and leads.get(term, True):
+                found.add(kind)
+    return frozenset(found)
+
+
+def _moved(kinds: Set[str], instructions: Iterable[Instruction]) -> Iterable[tuple[str, Counter[int | str]]]:
+    """What instructions move, by kind; of some kinds only."""
     by_kind: dict[str, Counter[int | str]] = {}
     for one in instructions:
         name = mnemonic(one)
         kind = _kind(name)
-        if kind is None or op.name in _KINDS and kind != _KINDS[op.name]:
+        if kind is None or kind not in kinds:
             continue
         if name.startswith(("cp.async.bulk", "cp.reduce.async.bulk")):
             by_kind.setdefault(kind, Counter())["TMA"] += 1
