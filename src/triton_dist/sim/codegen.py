@@ -19,7 +19,22 @@ from .check.actors import thread_of
 from .emit_lanes import Lanes
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, block_memory, debug, descriptor, divergence, lanes, matrix, multicast, primitives, reduce, shmem, twins, warps
+from .ops import (
+    arith,
+    block_memory,
+    debug,
+    descriptor,
+    divergence,
+    inline_asm,
+    lanes,
+    matrix,
+    multicast,
+    primitives,
+    reduce,
+    shmem,
+    twins,
+    warps,
+)
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -66,6 +81,7 @@ class ModuleEmitter:
             "np": np,
             "arith": arith,
             "debug": debug,
+            "inline_asm": inline_asm,
             "descriptor": descriptor,
             "divergence": divergence,
             "matrix": matrix,
@@ -389,7 +405,7 @@ def generate(
     Returns (generator function, source location of each generated line, table of locations by number, file name of the code).
     Raises UnsupportedOperationError, with the source line, for an op that the simulator has no meaning for.
     """
-    from . import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
+    from . import emit_arith, emit_asm, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
 
     emitter = ModuleEmitter(module, threads, timing, checked, linted)
     filename = f"<simulated {name}>"
