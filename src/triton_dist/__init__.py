@@ -18,6 +18,7 @@ _HOMES = {
     "simulate": "triton_dist.sim.simulate",
     "explore": "triton_dist.sim.explore",
     "extern_twin": "triton_dist.sim.ops.twins",
+    "inline_asm_twin": "triton_dist.sim.ptx.twins",
     "initialize": "triton_dist.runtime.world",
     "finalize": "triton_dist.runtime.world",
     "check": "triton_dist.runtime.world",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.explore import explore
     from .sim.ops.twins import extern_twin
+    from .sim.ptx.twins import inline_asm_twin
     from .sim.simulate import simulate
 
 

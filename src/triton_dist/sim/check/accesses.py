@@ -295,8 +295,9 @@ class AccessChecker:
                     release = actor.release(order.scope, location, BLOCK if thread == EACH and reads else thread)
                 else:
                     release = actor.release(order.scope, location)
-            elif is_program and actor.fences:
-                release = actor.release_of_fence(order.scope, location, thread)
+            elif is_program:
+                release = actor.release_of_fence(order.scope, location, thread) if actor.fences else None
+                release = actor.release_of_launch(order.scope, location) if release is None else release
             word.write(actor, location, order, release, keeps=reads)
             logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release
             logged.keeps, logged.silent = reads, release is None

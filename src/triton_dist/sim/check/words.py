@@ -179,7 +179,11 @@ class Word:
         elif keeps and order is not None and order.scope != SYS and self.releases:
             by = Release(actor.seen, (), order.scope, actor, location)
             self.releases = {key: other for key, other in self.releases.items() if carried(other, by)}
-        if release is not None:
+        if release is not None and release.of_launch:
+            if not keeps or not self.releases:
+                self.unreleased = (actor, location, order)
+            self.releases.setdefault((actor, release.scope), release)
+        elif release is not None:
             if keeps and order is not None and order.acquire:
                 # It has learnt what these release, and says it again.
                 self.releases = {key: other for key, other in self.releases.items() if other.scope > release.scope}

@@ -10,6 +10,7 @@ import numpy as np
 from ..ptx.binding import Binding, elements_of_threads
 from ..ptx.control import Runner
 from ..ptx.frame import Frame
+from ..ptx.twins import Call
 from ..requests import Steps
 
 if TYPE_CHECKING:
@@ -102,6 +103,39 @@ def run_tile(context: Program, binding: Binding, operands: Sequence[Any], shape:
             there = groups[::-1] >= 0
             result[groups[::-1][there]] = found[::-1][there]
     return tuple(result.reshape(shape) for result in results)
+
+
+def call_once(context: Program, call: Call, operands: Sequence[Any], scalars: tuple[str, ...], location: int):
+    """A twin of a block that is pure: once for each element, or once where all is the same. scalars: as of ``compute``."""
+    arrays = [np.asarray(operand) for operand in operands]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    flat = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
+    rows = [call.run(context, [array[place] for array in flat], location) for place in range(int(np.prod(shape)))]
+    found = [np.array([row[number] for row in rows], kind.dtype) for number, kind in enumerate(call.results)]
+    return tuple(_scalar(one[0], kind) if kind else one.reshape(shape)[()] for one, kind in zip(found, scalars, strict=True))
+
+
+def call_each(context: Program, call: Call, operands: Sequence[Any], shape: tuple[int, ...] | None, mask, location: int):
+    """A twin, by each active thread for each element that it has. shape: of tiles; None for scalars, which give a value for each thread."""
+    threads = context.threads
+    count = threads if shape is None else int(np.prod(shape))
+    flat = [np.broadcast_to(np.asarray(operand), (threads,) if shape is None else shape).reshape(-1) for operand in operands]
+    results = [_poisoned((count,), kind.dtype) for kind in call.results]
+    active = np.arange(threads) if mask is None else np.flatnonzero(np.broadcast_to(mask, (threads,)))
+    known = count <= threads
+    done: set[int] = set()
+    for places in elements_of_threads(count, threads, 1)[:, active, 0].tolist():
+        for thread, place in zip(active.tolist(), places, strict=True):
+            if place < 0:
+                continue
+            context.lane = thread if known else -1
+            found = call.run(context, [array[place] for array in flat], location)
+            if place not in done:
+                for result, value in zip(results, found, strict=True):
+                    result[place] = value
+            done.add(place)
+    context.lane = -1
+    return tuple(result if shape is None else result.reshape(shape) for result in results)
 
 
 def _run(frame: Frame, binding: Binding) -> Steps:

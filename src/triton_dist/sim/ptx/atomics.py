@@ -99,7 +99,7 @@ def _update(instruction: Instruction) -> Step:
         lanes = frame.chosen(mask)
         access = Access(frame, place(frame), lanes, kind.bits // 8, count, order, "atomic")
         note_poll(frame, instruction, access)
-        old = _update_lanes(frame, access, combine, kind, rows(frame, brought, lanes), rows(frame, expected, lanes) if swaps else None)
+        old = update_lanes(frame, access, combine, kind, rows(frame, brought, lanes), rows(frame, expected, lanes) if swaps else None)
         found = np.zeros((frame.lanes, count), old.dtype)
         found[lanes] = old
         for number, write in enumerate(writes):
@@ -109,7 +109,7 @@ def _update(instruction: Instruction) -> Step:
     return Step(run, per_thread=gives, touches=True, yields_before=True, yields_after=order.release and not gives, orders=True)
 
 
-def _update_lanes(
+def update_lanes(
     frame: Frame, access: Access, combine: Combine, kind: PtxType, values: np.ndarray, expected: np.ndarray | None
 ) -> np.ndarray:
     """Lane after lane; gives what each has seen, a row for each."""

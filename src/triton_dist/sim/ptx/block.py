@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedOperationError
-from . import arithmetic, atomics, bits, convert, memory, moves, order  # noqa: F401  (they fill OPCODES)
+from . import arithmetic, atomics, bits, convert, memory, moves, multimem, order  # noqa: F401  (they fill OPCODES)
 from .constraints import Constraints, read_constraints
 from .control import Line
 from .form import OPCODES, Form
@@ -16,6 +16,7 @@ from .parser import parse
 from .special import SPECIAL
 from .spin import find_poll
 from .syntax import Immediate, Instruction, Label, Listing, Special, Vector
+from .twins import find_twin
 
 if TYPE_CHECKING:
     from ..ir import Operation
@@ -129,5 +130,5 @@ def block_of(operation: Operation) -> AsmBlock | None:
 
 def is_varying_block(operation: Operation) -> bool:
     """Whether an op is a block that gives threads different values."""
-    block = block_of(operation)
+    block = None if find_twin(operation) is not None else block_of(operation)
     return block is not None and block.per_thread

@@ -37,10 +37,10 @@ def tokenize(text: str) -> list[Token]:
     while at < len(text):
         if text.startswith("$$", at):
             # An operand is one dollar; two are a dollar of PTX's own, which names may have.
-            raise InlineAssemblyError(f"line {line} of the assembly: a name with a dollar ($$) is not taken; use another name")
+            raise InlineAssemblyError(f"line {line} of the assembly, a name with a dollar ($$) is not taken; use another name")
         match = _TOKEN.match(text, at)
         if match is None:
-            raise InlineAssemblyError(f"line {line} of the assembly: {text[at : at + 12]!r} is no PTX")
+            raise InlineAssemblyError(f"line {line} of the assembly, {text[at : at + 12]!r} is no PTX")
         kind = str(match.lastgroup)
         if kind == "operand":
             found.append(Token(kind, re.sub(r"\D", "", match[0].partition(":")[0]), line))
