@@ -69,6 +69,9 @@ def _function(instruction: Instruction, given: PtxType, taken: PtxType, mode: st
     if taken.kind != "f" and given.kind != "f":
         if mode or integral:
             raise instruction.wrong("a conversion between integers is not rounded")
+        ours, theirs = np.iinfo(given.dtype), np.iinfo(taken.dtype)
+        if sat and ours.min <= theirs.min and theirs.max <= ours.max:
+            raise instruction.wrong(f".sat has nothing to do: every .{taken.name} is a .{given.name}")
         return (lambda x: _clamped(x, given)) if sat else (lambda x: x.astype(given.dtype))
     if given.kind != "f":
         if not integral:

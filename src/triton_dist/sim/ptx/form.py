@@ -109,6 +109,8 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
             constant = np.array([operand.bits(width, is_float)], np.dtype(f"u{width // 8}"))
         return lambda frame: constant
     if isinstance(operand, Special):
+        if instruction.opcode not in ("mov", "cvt"):
+            raise instruction.wrong(f"a special register is read by mov and cvt only; move {operand.name} into a register first")
         register = SPECIAL[operand.name]
         dtype = np.dtype(f"u{width // 8}")
         if register.width != width and not (wider or width > register.width):
