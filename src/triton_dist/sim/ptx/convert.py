@@ -104,7 +104,11 @@ def _to_integer(x: Array, kind: PtxType, integral: str) -> Array:
         return float_to_integer(kind.dtype.type, mode)(source)
     limits = np.iinfo(kind.dtype)
     whole = np.nan_to_num(_INTEGRAL[integral](source), nan=0.0, posinf=limits.max, neginf=limits.min)
-    return np.clip(whole, limits.min, limits.max).astype(kind.dtype)
+    clamped = np.clip(whole, limits.min, limits.max).astype(kind.dtype)
+    if x.dtype.itemsize < 8:
+        return clamped
+    highest = np.array([1 << kind.bits - 1], kind.raw).view(kind.dtype)
+    return np.where(np.isnan(x), highest, clamped)
 
 
 def from_integer(x: Array, dtype: np.dtype, mode: Rounding) -> Array:
