@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from triton.backends.nvidia.compiler import get_ptxas
 
 from triton_dist.errors import UnsupportedInstructionError
 from triton_dist.sim.ptx.block import translate
@@ -46,3 +48,21 @@ def test_special_registers():
 def test_what_the_page_says_is_not_there(text):
     with pytest.raises(UnsupportedInstructionError, match="docs/inline_ptx.md"):
         translate(f"{{ {REGISTERS} {text} }}", "=r")
+
+
+ENTRY = """
+.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel()
+{
+"""
+
+
+def test_the_assembler_takes_the_examples(tmp_path):
+    examples = [example for row in ROWS for example in spans(row[2])]
+    source, target = tmp_path / "examples.ptx", tmp_path / "examples.cubin"
+    source.write_text(ENTRY + "\n".join(f"{{ {REGISTERS} {example} }}" for example in examples) + "\nret;\n}\n")
+    path = get_ptxas(90).path
+    done = subprocess.run([path, "--gpu-name=sm_90a", str(source), "-o", str(target)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

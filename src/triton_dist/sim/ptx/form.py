@@ -100,6 +100,8 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
         slot = operand.register.slot
         return lambda frame: ~frame.registers[slot]
     if isinstance(operand, Immediate):
+        if is_float and isinstance(operand.value, int):
+            raise instruction.wrong(f"{operand.value} is an integer; a float is written with a point, or as its bits (0f3F800000)")
         if width == 1:
             constant = np.array([bool(operand.value)])
         elif width == B128.bits:
