@@ -9,7 +9,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.errors import DataRaceError, DeadlockError
+from triton_dist.errors import DataRaceError, DeadlockError, MisuseError
 
 
 @triton.jit
@@ -255,3 +255,82 @@ def test_a_lock_that_every_thread_takes():
     words, seen = torch.zeros(2, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
     lock_kernel[(1,)](words, seen, LOCK, num_warps=1)
     assert words.tolist() == [0, 32] and sorted(seen.tolist()) == list(range(1, 33))
+
+
+@triton.jit
+def counted_kernel(flag, LIMIT: tl.constexpr, COMPARE: tl.constexpr):
+    """Rank 0 adds to a word of rank 1, which waits for a number."""
+    if dl.rank() == 0:
+        for _ in range(3):
+            tl.atomic_add(dl.symm_at(flag, 1), 1, sem="release", scope="sys")
+    else:
+        tl.inline_asm_elementwise(
+            f"""
+            {{
+                .reg .pred %p;
+            poll:
+                ld.acquire.sys.global.u32 $0, [$1];
+                setp.{COMPARE}.u32 %p, $0, {LIMIT};
+                @%p bra poll;
+            }}
+            """,
+            "=r,l",
+            [flag],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+def counted(compare):
+    """What both ranks run."""
+    counted_kernel[(1,)](triton_dist.symm_zeros((1,), torch.int32, name="flag"), 2, compare)
+
+
+def test_lints_know_what_a_loop_waits_for():
+    """An equality wait on a word that is added to may be overtaken, whether it was in this run or not."""
+    triton_dist.simulate(counted, 2, args=("lt",), check="all")
+    with pytest.raises((MisuseError, DeadlockError), match="TD108"):
+        triton_dist.simulate(counted, 2, args=("ne",), check="all")
+
+
+@triton.jit
+def early_kernel(data, flag, out):
+    """Rank 0 counts to 2 but writes the second half of its data before the second count only; rank 1 waits for 1 or more."""
+    elements = tl.arange(0, 64)
+    if dl.rank() == 0:
+        for part in range(2):
+            tl.store(dl.symm_at(data, 1) + 64 * part + elements, 1)
+            tl.debug_barrier()
+            tl.atomic_add(dl.symm_at(flag, 1), 1, sem="release", scope="sys")
+    else:
+        tl.inline_asm_elementwise(
+            """
+            {
+                .reg .pred %p;
+            poll:
+                ld.acquire.sys.global.u32 $0, [$1];
+                setp.lt.u32 %p, $0, 1;
+                @%p bra poll;
+            }
+            """,
+            "=r,l",
+            [flag],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+        tl.debug_barrier()
+        tl.store(out + elements, tl.load(data + 64 + elements))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wait_that_may_end_early_is_taken_to(seed):
+    """Whether the second count had come in this run or not."""
+
+    def early():
+        data = triton_dist.symm_zeros((128,), torch.int32, name="data")
+        early_kernel[(1,)](data, triton_dist.symm_zeros((1,), torch.int32), torch.zeros(64, dtype=torch.int32))
+
+    with pytest.raises(DataRaceError, match=r"data\[64"):
+        triton_dist.simulate(early, 2, seed=seed, check="race")

@@ -28,7 +28,8 @@ class AsmBlock:
 
     constraints: its operands. registers: widths, operands first. lines: its instructions. per_thread: whether threads with the same
     operands may get different results. touches: whether it reads or writes memory, or threads meet in it. accesses: how many of its
-    instructions do. orders: whether it may order memory. loops: whether it jumps back. meets: whether threads meet in it.
+    instructions do. orders: whether it may order memory. loops: whether it jumps back. meets: whether threads meet in it. waits: the
+    instructions, by identity, with which loops poll that do nothing else.
     """
 
     text: str
@@ -41,6 +42,7 @@ class AsmBlock:
     orders: bool
     loops: bool
     meets: bool
+    waits: frozenset[int]
 
 
 def _line(listing: Listing, number: int, instruction: Instruction) -> Line:
@@ -115,6 +117,7 @@ def translate(text: str, constraints: str) -> AsmBlock:
         orders=meets or any(step.orders for step in steps),
         loops=any(0 <= line.target <= number for number, line in enumerate(lines)),
         meets=meets,
+        waits=frozenset(id(line.poll.reader) for line in lines if line.poll is not None and line.poll.alone),
     )
 
 

@@ -93,6 +93,8 @@ class Runner:
                         yield None
                 place += 1
                 continue
+            if line.poll is not None and (taking is None or not taking[lanes].all()):
+                line.poll.ended(self._frame, lanes if taking is None else lanes & ~taking)
             if taking is None:
                 place += 1
                 continue

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +11,12 @@ from .types import B128, raw_dtype
 
 if TYPE_CHECKING:
     from ..program import Program
+    from .places import Access
 
 Mask = np.ndarray | None
 """Which lanes take part; None for all."""
+
+_NONE: frozenset[int] = frozenset()
 
 _POISON = 0xFF
 """Each byte of a register that nothing was written to: as memory without a content, a NaN or -1."""
@@ -23,12 +27,15 @@ class Frame:
 
     context: the program. threads: the thread of each lane. lanes: how many there are. registers: an array for each, see ``types``.
     location: number of the source line in the kernel. known: whether ``threads`` are those of the GPU, not only one way to spread a tile.
-    carry: the carry flag. parked: waits that the last reads of polling loops would end by, see ``spin``.
+    carry: the carry flag. polled: what instructions that a loop may poll with have read last, see ``spin``. waits: those whose reads the
+    race check learns of when their loop has ended.
     """
 
-    __slots__ = ("context", "threads", "lanes", "registers", "location", "known", "carry", "polled", "line")
+    __slots__ = ("context", "threads", "lanes", "registers", "location", "known", "carry", "polled", "waits")
 
-    def __init__(self, context: Program, threads: np.ndarray, widths: list[int], location: int, known: bool = True) -> None:
+    def __init__(
+        self, context: Program, threads: np.ndarray, widths: Sequence[int], location: int, known: bool = True, waits: frozenset[int] = _NONE
+    ) -> None:
         self.context = context
         self.threads = threads
         self.lanes = len(threads)
@@ -36,8 +43,8 @@ class Frame:
         self.known = known
         self.registers: list[np.ndarray] = [_poisoned(width) for width in widths]
         self.carry = np.zeros(1, np.bool_)
-        self.polled: dict[int, Any] = {}
-        self.line = 0
+        self.polled: dict[int, Access] = {}
+        self.waits = waits
 
     @property
     def covers_block(self) -> bool:

@@ -86,7 +86,8 @@ def _load(instruction: Instruction) -> Step:
     def run(frame, mask) -> None:
         access = Access(frame, read(frame), frame.chosen(mask), size, count * pieces, order, "ld")
         access.check()
-        access.report()
+        if id(instruction) not in frame.waits:
+            access.report()
         note_poll(frame, instruction, access)
         values = spread(access.read(), access, frame.lanes)
         for number, write in enumerate(writes):
@@ -97,7 +98,7 @@ def _load(instruction: Instruction) -> Step:
 
 def note_poll(frame: Frame, instruction: Instruction, access: Access) -> None:
     """Remember which words an instruction read last: it may be what a loop polls."""
-    frame.polled[id(instruction)] = (access.starts, access.lanes, access.size)
+    frame.polled[id(instruction)] = access
 
 
 def rows(frame: Frame, reads: list[Read], lanes: np.ndarray) -> np.ndarray:

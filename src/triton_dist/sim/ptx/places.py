@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..check.actors import BLOCK, EACH
+from ..check.actors import BLOCK, EACH, ELEMENT
 from ..check.checker import SILENT
 from ..check.history import READ, WRITE
 from ..check.order import Order
@@ -87,6 +87,27 @@ class Access:
         else:
             self._report_strong(context)
         context.order, context.lane = None, -1
+
+    def address_of(self, lane: int) -> int:
+        """The address that a lane has accessed."""
+        at = 0 if self.uniform else int(np.searchsorted(self.lanes, lane))
+        return int(self.starts[min(at, self.starts.size - 1)])
+
+    def report_wait(self, lanes: np.ndarray, compare: str, expected: np.ndarray) -> None:
+        """Tell the race check that lanes have seen what they polled for. expected: by lane, or one for all."""
+        context, actor, order = self.frame.context, self.frame.context.race, self.order
+        if actor is None or order is None:
+            return
+        context.at = self.frame.location
+        everyone = self.uniform and expected.size == 1 and self.frame.covers_block and len(lanes) == self.frame.lanes
+        for lane in (lanes[:1] if everyone else lanes).tolist():
+            thread = EACH if everyone else int(self.frame.threads[lane]) if self.frame.known else ELEMENT
+            learner = thread if thread >= 0 else BLOCK
+            awaited = (compare, int(expected[lane if expected.size > 1 else 0]))
+            actor.checker.word(
+                actor, self.address_of(lane), self.size, order, context.at, reads=True, writes=False, thread=thread, learner=learner,
+                awaited=awaited,
+            )  # fmt: skip
 
     def _report_weak(self, context: Program) -> None:
         actor, kind = context.race, WRITE if self.what == "st" else READ

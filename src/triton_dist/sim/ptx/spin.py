@@ -24,13 +24,25 @@ _READS = ("ld", "ldu", "atom")
 class Poll:
     """A loop whose way back depends on one comparison of a word that it reads.
 
-    reader: the instruction that reads the word. compare, expected: the loop ends where word compare expected.
+    reader: the instruction that reads the word. compare, expected: the loop ends where word compare expected. alone: whether that is all
+    that the loop does and the only way out of it.
     """
 
     reader: Instruction
     compare: str
     expected: Read
     kind: PtxType
+    alone: bool
+
+    def values(self, frame: Frame, size: int) -> np.ndarray:
+        """What lanes wait for, as signed numbers of ``size`` bytes: one for each lane, or one for all."""
+        return self.expected(frame).astype(f"i{size}")
+
+    def ended(self, frame: Frame, lanes: np.ndarray) -> None:
+        """Lanes have left the loop: tell the race check what they have seen."""
+        read = frame.polled.get(id(self.reader))
+        if read is not None and id(self.reader) in frame.waits:
+            read.report_wait(np.flatnonzero(lanes), self.compare, self.values(frame, read.size))
 
 
 def find_poll(body: list[Instruction], guard: tuple[Register, bool] | None) -> Poll | None:
@@ -52,7 +64,8 @@ def find_poll(body: list[Instruction], guard: tuple[Register, bool] | None) -> P
     for value, other, compare in ((first, second, name), (second, first, _EXCHANGED[name])):
         reader = _reader_of(body, value)
         if reader is not None and (isinstance(other, Immediate) or not _is_written(body, other)):
-            return Poll(reader, compare if negated else _OPPOSITE[compare], numbers(test, other, kind), kind)
+            alone = reader.opcode != "atom" and all(one in (reader, test) or one.opcode == "nanosleep" for one in body)
+            return Poll(reader, compare if negated else _OPPOSITE[compare], numbers(test, other, kind), kind, alone)
     return None
 
 
@@ -79,14 +92,10 @@ def awaited(frame: Frame, polls: dict[int, tuple[Poll, np.ndarray]], groups: int
         read = frame.polled.get(id(poll.reader))
         if read is None:
             return None
-        starts, readers, size = read
-        expected = poll.expected(frame)
-        if size not in (1, 2, 4, 8):
+        if read.size not in (1, 2, 4, 8):
             return None
-        signed = np.dtype(f"i{size}")
+        expected = poll.values(frame, read.size)
         for lane in np.flatnonzero(lanes)[:_MANY].tolist():
-            at = 0 if starts.size == 1 else int(np.searchsorted(readers, lane))
-            address = int(starts[min(at, starts.size - 1)])
-            value = int(expected[lane if expected.size > 1 else 0].astype(signed))
-            found[address, poll.compare, value] = WaitRequest(address, size, poll.compare, value, frame.location)
+            address, value = read.address_of(lane), int(expected[lane if expected.size > 1 else 0])
+            found[address, poll.compare, value] = WaitRequest(address, read.size, poll.compare, value, frame.location)
     return list(found.values())
