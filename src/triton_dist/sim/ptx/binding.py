@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -132,8 +133,9 @@ def bind(block: AsmBlock, pack: int, operands: Sequence[Type], results: Sequence
     return Binding(block, pack, taken, given)
 
 
+@lru_cache(maxsize=256)
 def elements_of_threads(count: int, threads: int, pack: int) -> np.ndarray:
-    """Which elements each run of a block has: index [group, thread, position]; -1 is none."""
+    """Which elements each run of a block has: index [group, thread, position]; -1 is none. Not to be written to."""
     each = max(-(-count // threads), 1)
     groups = -(-each // pack)
     number = np.arange(groups * pack)[:, None] * threads + np.arange(threads)
