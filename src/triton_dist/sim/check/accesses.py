@@ -334,7 +334,7 @@ class AccessChecker:
                     actor.acquire(release, order.scope, thread)
             elif type(actor) is ProgramActor:
                 for release in releases:
-                    if release.actor is not actor:
+                    if release.actor is not actor and release.source is not actor.launch:
                         if reaches(release.scope, release.actor.rank, release.actor, order.scope, actor.rank, actor):
                             actor.observe(release, order.scope, thread)
                         actor.ignore(release, "it is read relaxed, and no fence stands between the read and the access")

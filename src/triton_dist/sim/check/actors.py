@@ -44,10 +44,11 @@ class Release:
 
     scope: of the releasing access (or of its fence, if that is narrower). actor, location: who released, for scopes and reports.
     silent: it is a write that releases nothing. keeps: it goes on with the release sequence before it. touch: the access, where
-    ``entries`` do not say when it was. of_launch: it is a relaxed write, which releases only what came before its kernel.
+    ``entries`` do not say when it was. of_launch: it is a relaxed write, which releases only what came before its kernel. source: whose
+    releases of a word the latest one stands for: of the actor, or of its whole launch.
     """
 
-    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch", "of_launch")
+    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch", "of_launch", "source")
 
     def __init__(self, clock: Clock, entries: tuple[tuple[int, int], ...], scope: int, actor: Any, location: int) -> None:
         self.keeps = self.silent = self.of_launch = False
@@ -55,7 +56,7 @@ class Release:
         self.clock = clock
         self.entries = entries
         self.scope = scope
-        self.actor = actor
+        self.actor = self.source = actor
         self.location = location
 
 
@@ -368,7 +369,7 @@ class ProgramActor:
     def release_of_launch(self, scope: int, location: int) -> Release:
         """What a relaxed store releases without a fence before it: the begin of a kernel is one, of what came before in the stream."""
         release = Release(self.launch.base, (), scope, self, location)
-        release.of_launch = True
+        release.of_launch, release.source = True, self.launch
         return release
 
     def release_of_fence(self, scope: int, location: int, thread: int) -> Release | None:
