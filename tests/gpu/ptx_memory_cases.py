@@ -199,9 +199,6 @@ _PER_THREAD = {
     " mad.wide.u32 %a, %o, 4, $1; ld.global.u32 %o, [%a]; bar.warp.sync 0xffffffff; mad.wide.u32 %a, %t, 4, $1;"
     " st.global.u32 [%a], %o;" + _END,
     "lane masks": _OWN + "mov.u32 %o, %lanemask_lt; st.global.u32 [%a], %o; mov.u32 %o, %lanemask_ge; red.global.xor.b32 [%a], %o;" + _END,
-    "a lock": _IF + "again: atom.acquire.gpu.global.cas.b32 %t, [$1], 0, 1; setp.ne.u32 %p, %t, 0; @%p bra again;"
-    " ld.volatile.global.u32 %t, [$1+4]; add.u32 %t, %t, 3; st.volatile.global.u32 [$1+4], %t;"
-    " atom.release.gpu.global.exch.b32 %t, [$1], 0;" + _END,
 }
 
 

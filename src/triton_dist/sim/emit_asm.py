@@ -30,7 +30,7 @@ def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
         raise emitter.fail("inline assembly that accesses memory or asks for its thread stands in a combine function")
     targets, where = _targets(emitter, operation), emitter.location_number()
     if not block.touches and not block.per_thread:
-        emitter.line(f"{targets}= inline_asm.compute(C, {name}, {operands}, {_kinds(emitter, operation, '')}, {where})")
+        emitter.line(f"{targets}inline_asm.compute(C, {name}, {operands}, {_kinds(emitter, operation, '')}, {where})")
         return
     if block.touches:
         emitter.line("yield")
@@ -39,7 +39,7 @@ def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
         call = f"run_scalar(C, {name}, {operands}, {_kinds(emitter, operation, 'varying')}, {emitter.mask}, {where})"
     else:
         call = f"run_tile(C, {name}, {operands}, {shape}, {emitter.mask}, {where})"
-    emitter.line(f"{targets}= yield from inline_asm.{call}")
+    emitter.line(f"{targets}yield from inline_asm.{call}")
 
 
 def _emit_twin(emitter: FunctionEmitter, operation: Operation, twin: Callable[..., Any]) -> None:
@@ -47,12 +47,12 @@ def _emit_twin(emitter: FunctionEmitter, operation: Operation, twin: Callable[..
     name, operands, where = emitter.module.constant(call, "twin"), _tuple(emitter.arrays(operation)), emitter.location_number()
     targets = _targets(emitter, operation)
     if operation.attributes.get("pure"):
-        emitter.line(f"{targets}= inline_asm.call_once(C, {name}, {operands}, {_kinds(emitter, operation, '')}, {where})")
+        emitter.line(f"{targets}inline_asm.call_once(C, {name}, {operands}, {_kinds(emitter, operation, '')}, {where})")
         return
     if emitter.vector:
         raise emitter.fail("inline assembly that is not pure stands in a combine function")
     emitter.line("yield")
-    emitter.line(f"{targets}= inline_asm.call_each(C, {name}, {operands}, {_shape(operation)}, {emitter.mask}, {where})")
+    emitter.line(f"{targets}inline_asm.call_each(C, {name}, {operands}, {_shape(operation)}, {emitter.mask}, {where})")
     emitter.line("yield")
 
 
@@ -61,8 +61,9 @@ def _tuple(items: list[str]) -> str:
 
 
 def _targets(emitter: FunctionEmitter, operation: Operation) -> str:
-    """What the results are assigned to; names come into being here, so that operands have to be looked up before."""
-    return "".join(f"{emitter.define(result)}, " for result in operation.results)
+    """``results =``, or nothing; names come into being here, so that operands have to be looked up before."""
+    names = "".join(f"{emitter.define(result)}, " for result in operation.results)
+    return f"{names}= " if names else ""
 
 
 def _shape(operation: Operation) -> tuple[int, ...] | None:

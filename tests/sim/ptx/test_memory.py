@@ -71,7 +71,7 @@ def test_updates():
 def test_threads():
     threads = np.arange(128)
     expected = {
-        "every_thread": [128], "first_thread": [1], "one_of_a_warp": [4 * 128], "each_its_own": [0, *threads], "a_lock": [0, 3 * 128],
+        "every_thread": [128], "first_thread": [1], "one_of_a_warp": [4 * 128], "each_its_own": [0, *threads],
         "behind_a_barrier": threads ^ 64, "behind_a_barrier_of_a_warp": threads ^ 1,
         "lane_masks": [-1] * 128,
     }  # fmt: skip
