@@ -20,6 +20,7 @@ _HOMES = {
     "extern_twin": "triton_dist.sim.ops.twins",
     "autotune": "triton_dist.tools.autotune",
     "tuned_together": "triton_dist.tools.autotune",
+    "inline_asm_twin": "triton_dist.sim.ptx.twins",
     "initialize": "triton_dist.runtime.world",
     "finalize": "triton_dist.runtime.world",
     "check": "triton_dist.runtime.world",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size
     from .sim.explore import explore
     from .sim.ops.twins import extern_twin
+    from .sim.ptx.twins import inline_asm_twin
     from .sim.simulate import simulate
     from .tools.autotune import autotune, tuned_together
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .analysis import walk
 from .ir import Block, Operation
+from .ptx.block import block_of
 from .types import Type
 
 if TYPE_CHECKING:
@@ -89,7 +90,13 @@ def handler(emitter: FunctionEmitter, operation: Operation, otherwise: Handler |
 def _is_library_call(operation: Operation) -> bool:
     if operation.name == "tt.extern_elementwise":
         return not str(operation.attributes["symbol"]).startswith("td.")
-    return operation.name == "tt.elementwise_inline_asm"
+    return operation.name == "tt.elementwise_inline_asm" and not _touches_memory(operation)
+
+
+def _touches_memory(operation: Operation) -> bool:
+    """Whether a block of inline assembly does more than compute."""
+    block = block_of(operation)
+    return block is None or block.touches
 
 
 def charge_block(emitter: FunctionEmitter, block: Block) -> None:
@@ -209,7 +216,9 @@ def _is_quiet(emitter: FunctionEmitter, operation: Operation, changing: set[str]
     name = operation.name
     if name == "tt.extern_elementwise":
         return _is_library_call(operation) or str(operation.attributes["symbol"]).startswith(_QUIET_PRIMITIVES)
-    if name == "tt.elementwise_inline_asm" or name.startswith(_PURE):
+    if name == "tt.elementwise_inline_asm":
+        return not _touches_memory(operation)
+    if name.startswith(_PURE):
         return True
     if name == "scf.for":
         return not changing.intersection(operation.operands[:3])

@@ -86,3 +86,9 @@ def load_kernel(
         else:
             _kernels.move_to_end(key)
         return kernel
+
+
+def forget_kernels() -> None:
+    """Generate kernels anew: what they are made of has changed."""
+    with _lock:
+        _kernels.clear()

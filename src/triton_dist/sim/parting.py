@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from .analysis import FunctionFacts
 from .ir import Block, Operation
+from .ptx.block import block_of
 
 _SCALAR = (
     "arith.",
@@ -57,6 +58,9 @@ def _is_for_one_thread(operation: Operation) -> bool:
         return _is_primitive_of_one_thread(str(operation.attributes["symbol"]))
     if operation.name in _ENDS:
         return True
+    if operation.name == "tt.elementwise_inline_asm":
+        block = block_of(operation)
+        return block is not None and not block.meets
     if not operation.name.startswith(_SCALAR):
         return False
     return all(_is_for_one_thread(inner) for inner in _inside(operation))

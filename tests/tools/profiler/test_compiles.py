@@ -11,7 +11,7 @@ import triton
 
 from tests.primitives.compile_targets import AMD, NVIDIA, source_of, target_of
 from tests.tools.profiler.kernels import add_kernel, plain_add_kernel, plain_ring_kernel, ring_kernel
-from triton_dist.sim.ops.inline_asm import RECORD_CLOCK
+from triton_dist.sim.ptx.special import RECORD_CLOCK
 from triton_dist.tools.profiler.clocks import exchange_kernel, ticks_kernel
 
 ADD = {"profile": "*u64", "x": "*fp32", "y": "*fp32", "rounds": "i32"}

@@ -295,8 +295,9 @@ class AccessChecker:
                     release = actor.release(order.scope, location, BLOCK if thread == EACH and reads else thread)
                 else:
                     release = actor.release(order.scope, location)
-            elif is_program and actor.fences:
-                release = actor.release_of_fence(order.scope, location, thread)
+            elif is_program:
+                release = actor.release_of_fence(order.scope, location, thread) if actor.fences else None
+                release = actor.release_of_launch(order.scope, location) if release is None else release
             word.write(actor, location, order, release, keeps=reads)
             logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release
             logged.keeps, logged.silent = reads, release is None
@@ -333,7 +334,7 @@ class AccessChecker:
                     actor.acquire(release, order.scope, thread)
             elif type(actor) is ProgramActor:
                 for release in releases:
-                    if release.actor is not actor:
+                    if release.actor is not actor and release.source is not actor.launch:
                         if reaches(release.scope, release.actor.rank, release.actor, order.scope, actor.rank, actor):
                             actor.observe(release, order.scope, thread)
                         actor.ignore(release, "it is read relaxed, and no fence stands between the read and the access")

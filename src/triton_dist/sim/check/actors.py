@@ -44,18 +44,19 @@ class Release:
 
     scope: of the releasing access (or of its fence, if that is narrower). actor, location: who released, for scopes and reports.
     silent: it is a write that releases nothing. keeps: it goes on with the release sequence before it. touch: the access, where
-    ``entries`` do not say when it was.
+    ``entries`` do not say when it was. of_launch: it is a relaxed write, which releases only what came before its kernel. source: whose
+    releases of a word the latest one stands for: of the actor, or of its whole launch.
     """
 
-    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch")
+    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch", "of_launch", "source")
 
     def __init__(self, clock: Clock, entries: tuple[tuple[int, int], ...], scope: int, actor: Any, location: int) -> None:
-        self.keeps = self.silent = False
+        self.keeps = self.silent = self.of_launch = False
         self.touch: Any = None
         self.clock = clock
         self.entries = entries
         self.scope = scope
-        self.actor = actor
+        self.actor = self.source = actor
         self.location = location
 
 
@@ -241,7 +242,10 @@ class ProgramActor:
         self.ignored: list[Ignored] = []
 
     def end(self) -> None:
-        """It has returned: its launch knows what it knew."""
+        """It has returned: its launch knows what it knew. The end of a kernel is a fence for what its relaxed reads have seen."""
+        for release, scope, _ in self.observed:
+            self.acquire(release, scope)
+        self.observed.clear()
         self.block_barrier()
         launch = self.launch
         launch.latest = max(launch.latest, self.time, self.thread_time, self.warp_time)
@@ -361,6 +365,12 @@ class ProgramActor:
         entries = self._entries(self.time - self.dirty, thread, self.thread_time)
         self._tick()
         return Release(self.clock_of(thread), entries, scope, self, location)
+
+    def release_of_launch(self, scope: int, location: int) -> Release:
+        """What a relaxed store releases without a fence before it: the begin of a kernel is one, of what came before in the stream."""
+        release = Release(self.launch.base, (), scope, self, location)
+        release.of_launch, release.source = True, self.launch
+        return release
 
     def release_of_fence(self, scope: int, location: int, thread: int) -> Release | None:
         """What a relaxed store releases by a fence before it; None without one."""

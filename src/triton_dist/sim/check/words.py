@@ -51,7 +51,7 @@ def carried(release: Release, update: Release) -> bool:
 class Word:
     """One word. A *release sequence* is a release and the atomic read-modify-writes behind it: an acquire of the last one learns from all.
 
-    releases: of the present release sequence, the latest of each actor and scope. unreleased: (actor, location, order) of the last write
+    releases: of the present release sequence, the latest of each source and scope. unreleased: (actor, location, order) of the last write
     if it released nothing. writers, readers: the last atomic access of each actor that wrote, or only read.
     rank: of all that accessed it, -2 for several. narrowest: the narrowest scope of them.
     writes, values: the latest writes and what was there before each, see ``releases_seen``; ``dropped`` came before them, and left the
@@ -100,7 +100,7 @@ class Word:
 
     def _fold(self) -> None:
         half = _LOGGED // 2
-        self.base = {(other.actor, other.scope): other for other in self._releases_after(half)}
+        self.base = {(other.source, other.scope): other for other in self._releases_after(half)}
         del self.writes[:half], self.values[:half]
         self.dropped += half
 
@@ -148,7 +148,7 @@ class Word:
         narrow: list[Release] = []
         for release in reversed(self.writes[:count]):
             if not release.silent and all(carried(release, update) for update in narrow):
-                found.setdefault((release.actor, release.scope), release)
+                found.setdefault((release.source, release.scope), release)
             if not release.keeps:
                 return found.values()
             if release.scope != SYS:
@@ -179,7 +179,11 @@ class Word:
         elif keeps and order is not None and order.scope != SYS and self.releases:
             by = Release(actor.seen, (), order.scope, actor, location)
             self.releases = {key: other for key, other in self.releases.items() if carried(other, by)}
-        if release is not None:
+        if release is not None and release.of_launch:
+            if not keeps or not self.releases:
+                self.unreleased = (actor, location, order)
+            self.releases.setdefault((release.source, release.scope), release)
+        elif release is not None:
             if keeps and order is not None and order.acquire:
                 # It has learnt what these release, and says it again.
                 self.releases = {key: other for key, other in self.releases.items() if other.scope > release.scope}

@@ -38,7 +38,7 @@ def address_of(context: Program, address: int, number: int) -> int:
     return MULTICAST + number * STRIDE + address - heap_base(owner)  # type: ignore[arg-type]
 
 
-def _places(context: Program, address: int, what: str) -> list[int]:
+def places_of(context: Program, address: int, what: str) -> list[int]:
     """The address on each rank of the team, in team order."""
     number = (address - MULTICAST) >> STRIDE_BITS
     members = context.machine.teams.members(context.rank, number) if number >= 0 else None
@@ -64,7 +64,7 @@ def store(context: Program, address, value, dtype: np.dtype, mask, location: int
 
 
 def _store(context: Program, address: int, value, dtype: np.dtype, location: int) -> None:
-    for word in _places(context, address, "multimem_st"):
+    for word in places_of(context, address, "multimem_st"):
         check_scalar(context, word, dtype.itemsize, "st", None)
         put_word(context, word, value, dtype, location)
 
@@ -76,7 +76,7 @@ def load_reduce(context: Program, address: int, kind: str, accumulator: str):
     """
     element = _ELEMENTS[kind]
     total = np.zeros(4 // element.itemsize, np.float32)
-    for word in _places(context, address, "multimem_ld_reduce"):
+    for word in places_of(context, address, "multimem_ld_reduce"):
         check_scalar(context, word, 4, "ld", None)
         see_word(context, word)
         bits = scalar_view(np.dtype(np.int32))[element_index(word, 4)]

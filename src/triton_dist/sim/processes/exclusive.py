@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 from ..kernel import Kernel
-from ..ops import arith, debug, descriptor, divergence, matrix, memory, primitives, reduce, timing
+from ..ops import arith, debug, descriptor, divergence, inline_asm, matrix, memory, primitives, reduce, timing
 from ..requests import Steps
 from .shared_lock import SharedLock
 
@@ -31,6 +31,7 @@ _FREE: dict[ModuleType, tuple[str, ...]] = {
         *("symm_at", "symm_at_tile", "symm_at_each", "thread_index", "check_all_threads", "load_word", "load_each"),
         *("wait", "wait_each", "atomic_poll", "atomic_poll_tile"),
     ),
+    inline_asm: ("compute", "call_once"),
 }
 """Functions that need no lock, by module: what is not here, modules too, gets it."""
 

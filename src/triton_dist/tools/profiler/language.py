@@ -6,7 +6,7 @@ import triton.language as tl
 from triton_dist.errors import PrimitiveArgumentError
 from triton_dist.language import atomic_add, st, tid
 from triton_dist.language.extra.language_extra import smid
-from triton_dist.sim.ops.inline_asm import RECORD_CLOCK
+from triton_dist.sim.ptx.special import RECORD_CLOCK
 
 from . import layout
 
