@@ -175,6 +175,10 @@ class SymmetricHeap:
             f"{list(tensor.shape)} is in ordinary memory; allocate it by triton_dist.symm_empty or symm_zeros"
         )
 
+    def meet(self, context: RankContext, ranks: Sequence[int], kind: str, request: Any, asked: str, act: Any) -> Any:
+        """A collective call of the hosts of ``ranks``, in order with their allocations: as ``_Rendezvous.meet``."""
+        return self._rendezvous.meet(context, ranks, kind, request, asked, act)
+
     def _arena(self, ranks: Sequence[int]) -> Arena:
         """The arena of the team of these ranks."""
         ranks = tuple(ranks)

@@ -51,7 +51,7 @@ def _waiting_lines(machine: Machine) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
     for actor in sorted(machine.parked(), key=_order):
         request = actor.waiting
-        name = actor.launch.kernel.name if hasattr(actor, "launch") else f"stream {actor.work.queue.number}"
+        name = actor.launch.kernel.name if hasattr(actor, "launch") else _stream_name(actor)
         groups[(actor.rank, name, _line(actor), request.address, request.compare, repr(request.expected))].append(actor)
     lines: list[str] = []
     for (rank, name, line, *_), actors in groups.items():
@@ -62,6 +62,11 @@ def _waiting_lines(machine: Machine) -> list[str]:
             f"  rank {rank}, {_programs(actors)}{name}{f' at {line}' if line else ''} {describe_wait(machine.memory, actors[0].waiting)}"
         )
     return lines
+
+
+def _stream_name(task: Task) -> str:
+    number = task.work.queue.number if task.work.queue is not None else 0
+    return f"stream {number}" + (f", {task.work.label}," if task.work.names_itself else "")
 
 
 def _line(actor) -> str:

@@ -31,6 +31,8 @@ from .schedules import Schedule, find_schedule
 from .schedules.replay import ReplayPolicy
 from .schedules.trace import NamedCopies
 from .stream_barrier import StreamBarrier
+from .symmetric_memory import install as torch_symmetric_memory
+from .symmetric_memory.allocations import SymmetricAllocations
 from .timeline import Timeline
 from .timing_machine import TimingMachine
 from .torch_mode import StreamOrder
@@ -51,6 +53,7 @@ class Simulation:
         self.collectives = CollectiveEngine(machine)
         self.heap = SymmetricHeap(machine, heap_size)
         self.stream_barrier = StreamBarrier(self.heap, machine.world_size)
+        self.symmetric_memory = SymmetricAllocations(machine, self.heap)
         self.contexts: list[RankContext] = []
 
     def close(self) -> None:
@@ -58,6 +61,7 @@ class Simulation:
         for context in self.contexts:
             context.release()
         self.stream_barrier.release()
+        self.symmetric_memory.close()
         self.machine.close()
         self.heap.close()
         if self.machine.races is not None:
@@ -143,6 +147,7 @@ def simulate(
                 recording or contextlib.nullcontext(),
                 _simulated_driver(),
                 installed(simulation.collectives),
+                torch_symmetric_memory.installed(),
                 _rare_collections(machine.races is not None),
             ):
                 results = scheduler.run()

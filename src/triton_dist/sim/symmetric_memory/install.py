@@ -1,0 +1,243 @@
+"""How ``torch.distributed._symmetric_memory`` comes to use the simulator: only while ``simulate`` runs, undone when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed._symmetric_memory as torch_module
+from torch._C._distributed_c10d import _SymmetricMemory
+from torch.distributed import distributed_c10d as c10d
+
+from ...errors import SymmetricMemoryError, UnsupportedOperationError
+from ...runtime.symmetric import assigned_name
+from ...runtime.team import Team, find_team
+from .. import context
+from ..context import RankContext
+from ..torch_mode import register
+from ..work import WriteValue
+from .allocations import SymmetricAllocations
+from .handle import SymmetricMemory
+
+BACKENDS = ("CUDA", "NVSHMEM", "NCCL")
+
+_BACKEND = "torch symmetric memory: backend"
+_GROUPS = "torch symmetric memory: groups"
+
+
+class PerRank(MutableMapping):
+    """A dict of each rank's own, in place of one that torch's module keeps for the process. name: of the dict, among a rank's."""
+
+    def __init__(self, name: str, outside: dict) -> None:
+        self._name = f"torch symmetric memory: {name}"
+        self._outside = outside
+
+    def _items(self) -> dict:
+        rank = context.current()
+        return self._outside if rank is None else rank.workspaces.setdefault(self._name, {})
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._items()[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._items()[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._items()[key]
+
+    def __iter__(self) -> Iterator:
+        return iter(self._items())
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Replace what torch's class and module do, in the threads of ranks. Other threads get the original functions."""
+    replaced: dict[tuple[Any, str], Any] = {
+        (_SymmetricMemory, name): staticmethod(_in_ranks(function, getattr(_SymmetricMemory, name)))
+        for name, function in _METHODS.items()
+        if hasattr(_SymmetricMemory, name)
+    }
+    for name, function in _FUNCTIONS.items():
+        if hasattr(torch_module, name):
+            replaced[torch_module, name] = _in_ranks(function, getattr(torch_module, name))
+    for name in ("_group_name_to_workspace_tensor", "_group_name_to_store", "_backend_streams", "_symm_mem_pools"):
+        if hasattr(torch_module, name):
+            replaced[torch_module, name] = PerRank(name, getattr(torch_module, name))
+    before = {(owner, name): vars(owner)[name] for owner, name in replaced}
+    pad_size = _SymmetricMemory.signal_pad_size
+    try:
+        for (owner, name), value in replaced.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            setattr(owner, name, value)
+        if _SymmetricMemory.signal_pad_size != pad_size:
+            _SymmetricMemory.signal_pad_size = pad_size
+
+
+def _in_ranks(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        rank = context.current()
+        return original(*args, **kwargs) if rank is None else function(rank, *args, **kwargs)
+
+    return call
+
+
+def allocations_of(rank: RankContext) -> SymmetricAllocations:
+    """The pieces of a rank's simulation."""
+    return rank.simulation.symmetric_memory
+
+
+def _empty_strided_p2p(
+    rank: RankContext,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    group_name: str | None = None,
+    alloc_id: int | None = None,
+) -> torch.Tensor:
+    size, stride = tuple(size), tuple(stride)
+    if len(size) != len(stride) or min((*size, *stride), default=0) < 0:
+        raise SymmetricMemoryError(f"empty_strided_p2p: size {size} and stride {stride} make no tensor")
+    elements = 0 if 0 in size else 1 + sum((one - 1) * step for one, step in zip(size, stride, strict=True))
+    allocations = allocations_of(rank)
+    asked = elements * dtype.itemsize, dtype.itemsize, assigned_name("torch"), group_name, _backend(rank), _SymmetricMemory.signal_pad_size
+    flat = allocations.allocate(rank, *asked) if alloc_id is None else allocations.allocate_again(rank, alloc_id, *asked)
+    return flat.view(dtype).as_strided(size, stride)
+
+
+def _rendezvous(rank: RankContext, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory:
+    allocations = allocations_of(rank)
+    piece = allocations.require(tensor, "rendezvous")
+    name = group_name if group_name is not None else piece.group_name
+    if name is None:
+        raise SymmetricMemoryError("rendezvous: no group is given, and none was given when the tensor was allocated; pass the group")
+    members = allocations.rendezvous(rank, piece, name, team_of(rank, name))
+    return SymmetricMemory(rank, piece, members, tensor)
+
+
+_resolve: Any = c10d._resolve_process_group
+
+
+def team_of(rank: RankContext, group_name: str) -> Team:
+    """The ranks of a group by its name. Raises SymmetricMemoryError for a name that no group of this rank has."""
+    known = rank.workspaces.setdefault(_GROUPS, {})
+    if group_name in known:
+        return known[group_name]
+    try:
+        group = _resolve(group_name)
+    except Exception:
+        raise SymmetricMemoryError(
+            f"rank {rank.rank} is in no process group of the name {group_name!r}; pass the group_name of a group that it is in, after "
+            "torch.distributed.init_process_group"
+        ) from None
+    return find_team(group, "torch's symmetric memory")
+
+
+def _set_group_info(rank: RankContext, group_name: str, group_rank: int, world_size: int, store: Any) -> None:
+    """A group under a name that torch.distributed does not know: all ranks, for nothing else says which."""
+    try:
+        _resolve(group_name)
+    except Exception:
+        if (group_rank, world_size) != (rank.rank, rank.world_size):
+            raise SymmetricMemoryError(
+                f"set_group_info: group {group_name!r} of {world_size} ranks is no process group, and the world has {rank.world_size}; "
+                "make it by torch.distributed.new_group"
+            ) from None
+        rank.workspaces.setdefault(_GROUPS, {})[group_name] = Team(rank.rank, tuple(range(world_size)))
+
+
+def _backend(rank: RankContext) -> str:
+    return rank.workspaces.get(_BACKEND, "CUDA")
+
+
+def _set_backend(rank: RankContext, name: str) -> None:
+    if name not in BACKENDS:
+        raise SymmetricMemoryError(f"set_backend: {name!r} is not one of {BACKENDS}")
+    rank.workspaces[_BACKEND] = name
+
+
+def _is_symm_mem_tensor(rank: RankContext, tensor: torch.Tensor) -> bool:
+    return allocations_of(rank).find(tensor) is not None
+
+
+def _has_multicast_support(rank: RankContext, device_type: Any, device_index: int = 0) -> bool:
+    return allocations_of(rank).has_multicast
+
+
+def _no_pool(rank: RankContext, device: Any) -> None:
+    raise UnsupportedOperationError("the simulator has no memory pools; allocate by torch.distributed._symmetric_memory.empty")
+
+
+def _word_of(tensor: torch.Tensor, offset: int, count: int, what: str) -> torch.Tensor:
+    if tensor.element_size() != 4 or not tensor.is_contiguous():
+        raise SymmetricMemoryError(f"{what}: takes a contiguous tensor of 32-bit elements, not {tensor.dtype} {list(tensor.shape)}")
+    if offset < 0 or count < 1 or offset + count > tensor.numel():
+        raise SymmetricMemoryError(f"{what}: words {offset} to {offset + count} of a tensor of {tensor.numel()} elements")
+    return tensor.view(-1)[offset : offset + count]
+
+
+def _memset32(rank: RankContext, tensor: torch.Tensor, offset: int, val: int, count: int = 1) -> torch.Tensor:
+    """Set ``count`` words in stream order."""
+    words = _word_of(tensor, offset, count, "memset32")
+    _check_value(val, "memset32")
+    words.view(torch.int32).fill_(val - (1 << 32) if val >> 31 else val)
+    return tensor
+
+
+def _stream_write_value32(rank: RankContext, tensor: torch.Tensor, offset: int, val: int) -> torch.Tensor:
+    """Set one word as a signal in stream order: work queued before is visible to whoever sees it."""
+    word = _word_of(tensor, offset, 1, "stream_write_value32")
+    _check_value(val, "stream_write_value32")
+    register(rank, word)
+    rank.submit(WriteValue(word.data_ptr(), val - (1 << 32) if val >> 31 else val, 32), keep=word)
+    return tensor
+
+
+def _check_value(value: int, what: str) -> None:
+    if not 0 <= value < 1 << 32:
+        raise SymmetricMemoryError(f"{what}: val={value} does not fit into an unsigned 32-bit word")
+
+
+def _workspace(rank: RankContext, group_name: str, min_size: int) -> SymmetricMemory:
+    """``get_symm_mem_workspace``: grows by a new allocation, which all ranks of the group must make."""
+    held = torch_module._group_name_to_workspace_tensor
+    tensor = held.get(group_name)
+    if tensor is None or tensor.numel() < min_size:
+        if rank.capture is not None and rank.capture.takes(rank.stream):
+            has = 0 if tensor is None else tensor.numel()
+            raise SymmetricMemoryError(
+                f"get_symm_mem_workspace: the workspace of group {group_name!r} has {has} bytes and would have to grow to {min_size} while "
+                "a CUDA graph is captured; ask for them before"
+            )
+        tensor = _empty_strided_p2p(rank, (min_size,), (1,), torch.uint8, torch.device("cuda"), group_name)
+        held[group_name] = tensor
+    return _rendezvous(rank, tensor, group_name)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "set_group_info": _set_group_info,
+    "empty_strided_p2p": _empty_strided_p2p,
+    "rendezvous": _rendezvous,
+    "set_backend": _set_backend,
+    "get_backend": lambda rank, device: _backend(rank),
+    "is_symm_mem_tensor": _is_symm_mem_tensor,
+    "has_multicast_support": _has_multicast_support,
+    "get_mempool_allocator": _no_pool,
+    "memset32": _memset32,
+    "stream_write_value32": _stream_write_value32,
+}
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "get_symm_mem_workspace": _workspace,
+    "is_nvshmem_available": lambda rank: True,
+    "get_mem_pool": _no_pool,
+    "_should_use_implicit_mempool": lambda rank: False,
+}
