@@ -245,8 +245,9 @@ def test_wrong_calls_have_named_errors():
     def fn():
         group = world()
         tensor, handle = shared(4, group=group)
+        assert symm_mem.rendezvous(torch.empty(4), group) is None
         with pytest.raises(NotSymmetricError, match="allocate it by torch.distributed._symmetric_memory.empty"):
-            symm_mem.rendezvous(torch.empty(4), group)
+            torch.ops.symm_mem.one_shot_all_reduce(torch.empty(4), "sum", group)
         with pytest.raises(SymmetricMemoryError, match="no process group of the name 'nobody'"):
             symm_mem.rendezvous(tensor, "nobody")
         with pytest.raises(SymmetricMemoryError, match="no group is given"):

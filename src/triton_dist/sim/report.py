@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .memory import WORDS, Allocation, Memory, element_index
 from .requests import SYMBOLS, WaitRequest
-from .work import Task, WaitEvent
+from .work import Task, WaitEvent, Work
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -150,7 +150,7 @@ def _queued_lines(machine: Machine) -> list[str]:
                 f"{launch.program_id(launch.next_program)}: all {machine.gpu.sm_count} SMs are taken by {resident} resident programs"
             )
         for stream in machine.streams_of(rank):
-            if isinstance(stream.active, WaitEvent):
+            if isinstance(stream.active, WaitEvent) or isinstance(stream.active, Work) and stream.active.names_itself:
                 lines.append(f"  rank {rank}, stream {stream.number}: {stream.active.describe()}")
             if stream.queue and stream.active is not None:
                 lines.append(

@@ -40,7 +40,7 @@ class Work:
     """
 
     names_itself = False
-    """Whether reports say what it is where it waits for a word."""
+    """Whether reports say what it is where it waits, for a word or for other ranks."""
 
     def __init__(self, label: str) -> None:
         self.label = label

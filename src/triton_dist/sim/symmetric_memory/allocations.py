@@ -17,6 +17,7 @@ from ...errors import NotSymmetricError, SymmetricMemoryError, UnreachablePeerEr
 from ...runtime.address_map import MULTICAST, STRIDE, heap_base
 from ...runtime.team import Team
 from ..address_space import data_base
+from .meeting import Meetings
 
 if TYPE_CHECKING:
     from ..context import RankContext
@@ -105,6 +106,7 @@ class SymmetricAllocations:
         self._shared: dict[tuple[int, int, int], tuple[Block, Block]] = {}
         self._meetings: dict[tuple[int, tuple[int, ...]], int] = {}
         self._brought: dict[tuple[int, tuple[int, ...]], dict[int, Piece]] = {}
+        self.meetings = Meetings()
         self._persistent: dict[tuple[int, int], tuple[Piece, Any, weakref.ref]] = {}
 
     def close(self) -> None:

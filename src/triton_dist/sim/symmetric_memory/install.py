@@ -9,22 +9,19 @@ from typing import Any
 import torch
 import torch.distributed._symmetric_memory as torch_module
 from torch._C._distributed_c10d import _SymmetricMemory
-from torch.distributed import distributed_c10d as c10d
 
 from ...errors import SymmetricMemoryError, UnsupportedOperationError
 from ...runtime.symmetric import assigned_name
-from ...runtime.team import Team, find_team
 from .. import context
 from ..context import RankContext
-from ..torch_mode import register
-from ..work import WriteValue
 from .allocations import SymmetricAllocations
+from .groups import handle_of, set_group_info
 from .handle import SymmetricMemory
+from .words import memset32, stream_write_value32
 
 BACKENDS = ("CUDA", "NVSHMEM", "NCCL")
 
 _BACKEND = "torch symmetric memory: backend"
-_GROUPS = "torch symmetric memory: groups"
 
 
 class PerRank(MutableMapping):
@@ -113,45 +110,9 @@ def _empty_strided_p2p(
     return flat.view(dtype).as_strided(size, stride)
 
 
-def _rendezvous(rank: RankContext, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory:
-    allocations = allocations_of(rank)
-    piece = allocations.require(tensor, "rendezvous")
-    name = group_name if group_name is not None else piece.group_name
-    if name is None:
-        raise SymmetricMemoryError("rendezvous: no group is given, and none was given when the tensor was allocated; pass the group")
-    members = allocations.rendezvous(rank, piece, name, team_of(rank, name))
-    return SymmetricMemory(rank, piece, members, tensor)
-
-
-_resolve: Any = c10d._resolve_process_group
-
-
-def team_of(rank: RankContext, group_name: str) -> Team:
-    """The ranks of a group by its name. Raises SymmetricMemoryError for a name that no group of this rank has."""
-    known = rank.workspaces.setdefault(_GROUPS, {})
-    if group_name in known:
-        return known[group_name]
-    try:
-        group = _resolve(group_name)
-    except Exception:
-        raise SymmetricMemoryError(
-            f"rank {rank.rank} is in no process group of the name {group_name!r}; pass the group_name of a group that it is in, after "
-            "torch.distributed.init_process_group"
-        ) from None
-    return find_team(group, "torch's symmetric memory")
-
-
-def _set_group_info(rank: RankContext, group_name: str, group_rank: int, world_size: int, store: Any) -> None:
-    """A group under a name that torch.distributed does not know: all ranks, for nothing else says which."""
-    try:
-        _resolve(group_name)
-    except Exception:
-        if (group_rank, world_size) != (rank.rank, rank.world_size):
-            raise SymmetricMemoryError(
-                f"set_group_info: group {group_name!r} of {world_size} ranks is no process group, and the world has {rank.world_size}; "
-                "make it by torch.distributed.new_group"
-            ) from None
-        rank.workspaces.setdefault(_GROUPS, {})[group_name] = Team(rank.rank, tuple(range(world_size)))
+def _rendezvous(rank: RankContext, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory | None:
+    """None for memory that is not symmetric, as torch's."""
+    return None if allocations_of(rank).find(tensor) is None else handle_of(rank, tensor, group_name, "rendezvous")
 
 
 def _backend(rank: RankContext) -> str:
@@ -176,36 +137,6 @@ def _no_pool(rank: RankContext, device: Any) -> None:
     raise UnsupportedOperationError("the simulator has no memory pools; allocate by torch.distributed._symmetric_memory.empty")
 
 
-def _word_of(tensor: torch.Tensor, offset: int, count: int, what: str) -> torch.Tensor:
-    if tensor.element_size() != 4 or not tensor.is_contiguous():
-        raise SymmetricMemoryError(f"{what}: takes a contiguous tensor of 32-bit elements, not {tensor.dtype} {list(tensor.shape)}")
-    if offset < 0 or count < 1 or offset + count > tensor.numel():
-        raise SymmetricMemoryError(f"{what}: words {offset} to {offset + count} of a tensor of {tensor.numel()} elements")
-    return tensor.view(-1)[offset : offset + count]
-
-
-def _memset32(rank: RankContext, tensor: torch.Tensor, offset: int, val: int, count: int = 1) -> torch.Tensor:
-    """Set ``count`` words in stream order."""
-    words = _word_of(tensor, offset, count, "memset32")
-    _check_value(val, "memset32")
-    words.view(torch.int32).fill_(val - (1 << 32) if val >> 31 else val)
-    return tensor
-
-
-def _stream_write_value32(rank: RankContext, tensor: torch.Tensor, offset: int, val: int) -> torch.Tensor:
-    """Set one word as a signal in stream order: work queued before is visible to whoever sees it."""
-    word = _word_of(tensor, offset, 1, "stream_write_value32")
-    _check_value(val, "stream_write_value32")
-    register(rank, word)
-    rank.submit(WriteValue(word.data_ptr(), val - (1 << 32) if val >> 31 else val, 32), keep=word)
-    return tensor
-
-
-def _check_value(value: int, what: str) -> None:
-    if not 0 <= value < 1 << 32:
-        raise SymmetricMemoryError(f"{what}: val={value} does not fit into an unsigned 32-bit word")
-
-
 def _workspace(rank: RankContext, group_name: str, min_size: int) -> SymmetricMemory:
     """``get_symm_mem_workspace``: grows by a new allocation, which all ranks of the group must make."""
     held = torch_module._group_name_to_workspace_tensor
@@ -219,11 +150,11 @@ def _workspace(rank: RankContext, group_name: str, min_size: int) -> SymmetricMe
             )
         tensor = _empty_strided_p2p(rank, (min_size,), (1,), torch.uint8, torch.device("cuda"), group_name)
         held[group_name] = tensor
-    return _rendezvous(rank, tensor, group_name)
+    return handle_of(rank, tensor, group_name, "get_symm_mem_workspace")
 
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "set_group_info": _set_group_info,
+    "set_group_info": set_group_info,
     "empty_strided_p2p": _empty_strided_p2p,
     "rendezvous": _rendezvous,
     "set_backend": _set_backend,
@@ -231,8 +162,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "is_symm_mem_tensor": _is_symm_mem_tensor,
     "has_multicast_support": _has_multicast_support,
     "get_mempool_allocator": _no_pool,
-    "memset32": _memset32,
-    "stream_write_value32": _stream_write_value32,
+    "memset32": memset32,
+    "stream_write_value32": stream_write_value32,
 }
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
