@@ -84,7 +84,7 @@ def symm_adopt(tensor: torch.Tensor, *, name: str | None = None, group: object =
     A tensor that is symmetric already is returned as it is.
 
     Raises NotSymmetricError, on every rank and saying why, where it can't be done: memory of cudaMalloc (torch's ordinary tensors),
-    memory that the driver does not export to other processes, a tensor spread over several allocations, the simulator.
+    memory that the driver does not export to other processes, a tensor spread over several allocations.
     """
     context = require_world("symm_adopt")
     return context.heap.adopt(context, find_team(group, "symm_adopt"), tensor, name or assigned_name())
@@ -96,7 +96,7 @@ def is_symmetric(tensor: torch.Tensor) -> bool:
     if context is None:
         return False
     block = context.heap.lookup(address_of(tensor))
-    return block is not None and not block.freed
+    return block is not None and not block.freed and not getattr(block, "foreign", "")
 
 
 def address_of(tensor: torch.Tensor) -> int:

@@ -19,7 +19,22 @@ from .check.actors import thread_of
 from .emit_lanes import Lanes
 from .ir import UNKNOWN, Block, Location, Operation
 from .op_coverage import why_not_covered
-from .ops import arith, block_memory, debug, descriptor, divergence, lanes, matrix, multicast, primitives, reduce, shmem, twins, warps
+from .ops import (
+    arith,
+    block_memory,
+    debug,
+    descriptor,
+    divergence,
+    lanes,
+    matrix,
+    multicast,
+    primitives,
+    reduce,
+    shmem,
+    shmem_collectives,
+    twins,
+    warps,
+)
 from .ops import memory as memory_ops
 from .ops import timing as timing_ops
 from .pointers import add_offsets, full, shift_all
@@ -76,6 +91,7 @@ class ModuleEmitter:
             "warps": warps,
             "reduce": reduce,
             "shmem": shmem,
+            "shmem_collectives": shmem_collectives,
             "add_offsets": add_offsets,
             "full": full,
             "shift_all": shift_all,

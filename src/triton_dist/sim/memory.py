@@ -69,6 +69,7 @@ class Allocation:
     """One piece of memory. ``lo`` to ``hi`` are bytes; ``rank`` is None for memory that belongs to no rank's heap.
 
     poisoned: whether all of it was ``POISON`` when it was allocated, for nobody has said what it holds.
+    foreign: the backend of torch's symmetric memory that it belongs to, whose peers have other addresses on GPUs than the map says.
     """
 
     lo: int
@@ -79,6 +80,7 @@ class Allocation:
     symmetric: bool = False
     freed: bool = False
     poisoned: bool = False
+    foreign: str = ""
 
     def index(self, address: int) -> int:
         """Element index of ``address``, counted from the start of the allocation."""
@@ -262,10 +264,20 @@ class Memory:
     def check_symmetric(self, address: int, what: str) -> Allocation:
         """The symmetric allocation that holds ``address``; raises NotSymmetricError."""
         allocation = self.find(address)
+        if allocation is not None and allocation.foreign:
+            raise self.not_of_this_heap(allocation, what)
         if allocation is None or not allocation.symmetric:
             name = f"{allocation.name!r} is an ordinary tensor" if allocation else f"{address:#x} is in no tensor that the simulator knows"
             raise NotSymmetricError(f"{what} needs a pointer into the symmetric heap, but {name}; allocate it by triton_dist.symm_empty")
         return allocation
+
+    @staticmethod
+    def not_of_this_heap(allocation: Allocation, what: str) -> NotSymmetricError:
+        """The error for a primitive that asks the address map about memory of torch's symmetric memory."""
+        return NotSymmetricError(
+            f"{what} of {allocation.name!r}, which is torch's symmetric memory: its peers are not where the address map says; adopt it by "
+            "triton_dist.symm_adopt and pass what that returns, or take the peers' addresses from its handle"
+        )
 
     def changed(self, lo: int, hi: int, by: Any = None) -> None:
         """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word there. by: the program or task, if known."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...errors import NotSymmetricError, SymmetricMemoryError, UnreachablePeerError
+from ...errors import AllocationMismatchError, NotSymmetricError, SymmetricMemoryError, UnreachablePeerError
 from ...runtime.address_map import MULTICAST, STRIDE, heap_base
 from ...runtime.team import Team
 from ..address_space import data_base
@@ -102,8 +102,8 @@ class SymmetricAllocations:
         self._machine = machine
         self._heap = heap
         self._pieces: weakref.WeakValueDictionary[int, Piece] = weakref.WeakValueDictionary()
-        self._counts: dict[tuple[int, int, int], int] = {}
-        self._shared: dict[tuple[int, int, int], tuple[Block, Block]] = {}
+        self._counts: dict[tuple[int, tuple], int] = {}
+        self._shared: dict[tuple[int, tuple], tuple[Block, Block]] = {}
         self._meetings: dict[tuple[int, tuple[int, ...]], int] = {}
         self._brought: dict[tuple[int, tuple[int, ...]], dict[int, Piece]] = {}
         self.meetings = Meetings()
@@ -142,7 +142,7 @@ class SymmetricAllocations:
     def _new_piece(
         self, context: RankContext, nbytes: int, itemsize: int, name: str | None, group_name: str | None, backend: str, pad_size: int
     ) -> Piece:
-        block, pad = self._blocks(context, nbytes, itemsize, name, pad_size)
+        block, pad = self._blocks(context, nbytes, itemsize, name, pad_size, backend)
         piece = Piece(context.rank, nbytes, block, pad, group_name, backend, pad.buffer(context.rank))
         self._pieces[piece.address] = piece
         return piece
@@ -153,15 +153,23 @@ class SymmetricAllocations:
         buffer.piece = piece
         return torch.frombuffer(buffer, dtype=torch.uint8)[: piece.nbytes], buffer
 
-    def _blocks(self, context: RankContext, nbytes: int, itemsize: int, name: str | None, pad_size: int) -> tuple[Block, Block]:
-        kind = (context.rank, nbytes, pad_size)
-        number = self._counts[kind] = self._counts.get(kind, 0) + 1
-        key = (number, nbytes, pad_size)
-        found = self._shared.get(key)
+    def _blocks(
+        self, context: RankContext, nbytes: int, itemsize: int, name: str | None, pad_size: int, backend: str
+    ) -> tuple[Block, Block]:
+        """Where a new piece of a rank lies. NVSHMEM allocates on all ranks at once, so that their n-th pieces have to be alike."""
+        kind: tuple = (backend,) if backend == "NVSHMEM" else (backend, nbytes, pad_size)
+        number = self._counts[context.rank, kind] = self._counts.get((context.rank, kind), 0) + 1
+        found = self._shared.get((number, kind))
         if found is None or found[0].freed or found[1].freed:
             everyone = range(context.world_size)
-            block = self._heap.new_block(everyone, nbytes, name, itemsize, zero=False)
-            found = self._shared[key] = block, self._heap.new_block(everyone, pad_size, f"signal_pad of {block.name}", PAD_WORD, zero=True)
+            block = self._heap.new_block(everyone, nbytes, name, itemsize, zero=False, foreign=backend)
+            pad = self._heap.new_block(everyone, pad_size, f"signal_pad of {block.name}", PAD_WORD, zero=True, foreign=backend)
+            found = self._shared[number, kind] = block, pad
+        if found[0].nbytes != nbytes:
+            raise AllocationMismatchError(
+                f"allocation number {number} of symmetric memory by NVSHMEM: rank {context.rank} asked for {nbytes} bytes, another one for "
+                f"{found[0].nbytes}; all ranks must make the same allocations in the same order"
+            )
         return found
 
     def find(self, tensor: torch.Tensor) -> Piece | None:

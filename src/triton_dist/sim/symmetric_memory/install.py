@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed._symmetric_memory as torch_module
+import torch.utils._triton as torch_triton
+import triton
+from torch._C import _distributed_c10d as c10d_module
 from torch._C._distributed_c10d import _SymmetricMemory
 
 from ...errors import SymmetricMemoryError, UnsupportedOperationError
 from ...runtime.symmetric import assigned_name
-from .. import context
+from .. import context, nvshmem_calls
 from ..context import RankContext
 from .allocations import SymmetricAllocations
 from .groups import handle_of, set_group_info
@@ -51,6 +57,32 @@ class PerRank(MutableMapping):
         return len(self._items())
 
 
+@functools.cache
+def _define_triton_functions() -> ModuleType | None:
+    """Let torch define its Triton functions for NVSHMEM, which it leaves out where there is no GPU; None for a torch without them."""
+    name = f"{torch_module.__name__}._nvshmem_triton"
+    has_triton, torch_triton.has_triton = torch_triton.has_triton, lambda: True  # type: ignore[assignment]
+    try:
+        module = importlib.import_module(name)
+        return module if hasattr(module, "put") else importlib.reload(module)
+    except ImportError:
+        return None
+    finally:
+        torch_triton.has_triton = has_triton
+
+
+def _find_device_library(original: Callable[[], str]) -> Callable[[], str]:
+    """The library's path where it is installed; else the file that says what the functions mean here, for nothing is linked."""
+
+    def find_device_library() -> str:
+        try:
+            return original()
+        except RuntimeError:
+            return nvshmem_calls.__file__
+
+    return find_device_library
+
+
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Replace what torch's class and module do, in the threads of ranks. Other threads get the original functions."""
@@ -65,7 +97,14 @@ def installed() -> Iterator[None]:
     for name in ("_group_name_to_workspace_tensor", "_group_name_to_store", "_backend_streams", "_symm_mem_pools"):
         if hasattr(torch_module, name):
             replaced[torch_module, name] = PerRank(name, getattr(torch_module, name))
-    before = {(owner, name): vars(owner)[name] for owner, name in replaced}
+    functions = _define_triton_functions()
+    if functions is not None:
+        finder = functions.NvshmemLibFinder
+        replaced[finder, "find_device_library"] = staticmethod(_find_device_library(finder.find_device_library))
+        replaced[c10d_module, "_nvshmemx_cumodule_init"] = lambda module: None
+    missing = object()
+    before = {(owner, name): vars(owner).get(name, missing) for owner, name in replaced}
+    hook = triton.knobs.runtime.jit_post_compile_hook
     pad_size = _SymmetricMemory.signal_pad_size
     try:
         for (owner, name), value in replaced.items():
@@ -73,7 +112,11 @@ def installed() -> Iterator[None]:
         yield
     finally:
         for (owner, name), value in before.items():
-            setattr(owner, name, value)
+            if value is missing:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        triton.knobs.runtime.jit_post_compile_hook = hook  # which requires_nvshmem sets
         if _SymmetricMemory.signal_pad_size != pad_size:
             _SymmetricMemory.signal_pad_size = pad_size
 
