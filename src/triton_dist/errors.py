@@ -106,6 +106,14 @@ class UnsupportedOperationError(TritonDistError, NotImplementedError):
     """A kernel contains an operation that the simulator does not implement."""
 
 
+class InlineAssemblyError(UnsupportedOperationError):
+    """A block of inline PTX that an assembler would not take: its text, or constraints that do not fit its operands."""
+
+
+class UnsupportedInstructionError(UnsupportedOperationError):
+    """A block of inline PTX has an instruction that the simulator does not run (docs/inline_ptx.md has what it does)."""
+
+
 class DivergentNotifyError(SimulationError, UnsupportedOperationError):
     """``notify``, which is a call of a whole block, stands where only some of its threads come, or has arguments that differ among them."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from .ir import Block, Operation
+from .ptx.block import is_varying_block
 from .types import Type
 
 _ELEMENTWISE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "tt.ptr_to_int", "tt.fp_to_fp", "tt.precise_", "tt.clampf")
@@ -377,7 +378,11 @@ def _spread(blocks: list[Block], facts: FunctionFacts) -> None:
                 for position, result in enumerate(operation.results):
                     if operation.operands[0] in varying or any(_yielded(region[0])[position] in varying for region in operation.regions):
                         varying.add(result)
-            elif symbol.startswith(_VARYING_SOURCES) or (tainted and name not in ("tt.load", "tt.atomic_rmw", "tt.atomic_cas")):
+            elif (
+                symbol.startswith(_VARYING_SOURCES)
+                or is_varying_block(operation)
+                or (tainted and name not in ("tt.load", "tt.atomic_rmw", "tt.atomic_cas"))
+            ):
                 varying.update(result for result in operation.results if facts.types[result].shape is None)
             for region in operation.regions:
                 _spread(region, facts)

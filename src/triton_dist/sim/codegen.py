@@ -25,6 +25,7 @@ from .ops import (
     debug,
     descriptor,
     divergence,
+    inline_asm,
     lanes,
     matrix,
     multicast,
@@ -81,6 +82,7 @@ class ModuleEmitter:
             "np": np,
             "arith": arith,
             "debug": debug,
+            "inline_asm": inline_asm,
             "descriptor": descriptor,
             "divergence": divergence,
             "matrix": matrix,
@@ -405,7 +407,7 @@ def generate(
     Returns (generator function, source location of each generated line, table of locations by number, file name of the code).
     Raises UnsupportedOperationError, with the source line, for an op that the simulator has no meaning for.
     """
-    from . import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
+    from . import emit_arith, emit_asm, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
 
     emitter = ModuleEmitter(module, threads, timing, checked, linted)
     filename = f"<simulated {name}>"

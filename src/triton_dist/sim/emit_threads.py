@@ -1,13 +1,12 @@
-"""Handlers of barriers, of device primitives and library functions, and of inline assembly that only reads registers."""
+"""Handlers of barriers, and of device primitives and library functions."""
 
 from __future__ import annotations
 
-from ..errors import DivergentNotifyError, UnsupportedOperationError
+from ..errors import DivergentNotifyError
 from . import emit_simt
 from .codegen import FunctionEmitter, handles
 from .emit_shmem import shmem_handler
 from .ir import Operation
-from .ops.inline_asm import find_asm, find_function
 from .ops.libdevice import LIBDEVICE
 from .ops.twins import find_twin
 
@@ -209,21 +208,3 @@ _PRIMITIVES = {
 @handles("tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents")
 def _grid_dependency(emitter: FunctionEmitter, operation: Operation) -> None:
     """A dependent launch may only start earlier than stream order lets it; here it starts in stream order."""
-
-
-@handles("tt.elementwise_inline_asm")
-def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
-    text = str(operation.attributes["asm_string"])
-    function = find_function(text)
-    if function is not None:
-        name = emitter.module.constant(function, "asm")
-        emitter.assign_scalar(operation, f"np.asarray({name}({', '.join(emitter.arrays(operation))}))[()]")
-        return
-    expression = find_asm(text)
-    if expression is None:
-        raise UnsupportedOperationError(
-            f"{emitter.location}: the simulator can't run this inline assembly: {text!r}; "
-            "only what Triton's own library emits is known (special registers, fp8e4b15)"
-        )
-    if operation.result_types and expression:
-        emitter.assign(operation, expression)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .requests import Steps
+from .requests import Steps, WaitRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,8 @@ class Program:
     waiting: a WaitRequest while the program is parked, else None.
     block_memory: where tiles lie whose elements are used in simt regions; None before the first region.
     may_part: loops that spin while threads that have left them could go on by themselves; part: whether one of them is to let them.
-    word: address of the last single word that it accessed, for the report of a loop that spins.
+    word: address of the last single word that it accessed, for the report of a loop that spins. awaits: what such a loop of inline
+        assembly is known to wait for.
     race: its actor where data races are looked for, else None; ``check.checker.RaceChecker`` says what at, order, active and lane are.
     """
 
@@ -51,6 +52,7 @@ class Program:
         "start",
         "sm",
         "word",
+        "awaits",
         "may_part",
         "part",
         "block_memory",
@@ -76,6 +78,7 @@ class Program:
         self.threads = launch.threads
         self.waiting = None
         self.word: int | None = None
+        self.awaits: tuple[WaitRequest, ...] = ()
         self.may_part, self.part = 0, False
         self.block_memory: BlockMemory | None = None
         self.at = self.lane = -1

@@ -122,11 +122,19 @@ def written_by(write) -> str:
 def _looping_lines(memory: Memory, programs: list, what: str) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
     for actor in sorted(programs, key=lambda actor: (actor.rank, actor.pid[::-1])):
-        groups[(actor.rank, actor.launch.kernel.name, actor.line(), actor.word)].append(actor)
+        awaits = tuple((request.address, request.compare, request.expected) for request in actor.awaits)
+        groups[(actor.rank, actor.launch.kernel.name, actor.line(), actor.word, awaits)].append(actor)
     return [
-        f"  rank {rank}, {_programs(actors)}{name} at {line} {what}{_looked_at(memory, word)}"
-        for (rank, name, line, word), actors in list(groups.items())[:_SHOWN]
+        f"  rank {rank}, {_programs(actors)}{name} at {line} {what}{_awaited(memory, actors[0].awaits) or _looked_at(memory, word)}"
+        for (rank, name, line, word, _), actors in list(groups.items())[:_SHOWN]
     ]
+
+
+def _awaited(memory: Memory, awaits: tuple[WaitRequest, ...]) -> str:
+    """The words that the threads of a program poll, where the loop says what it waits for."""
+    more = f", and {len(awaits) - _OTHER_WORDS} more" if len(awaits) > _OTHER_WORDS else ""
+    shown = "; ".join(describe_wait(memory, request) for request in awaits[:_OTHER_WORDS])
+    return f"; its threads: {shown}{more}" if awaits else ""
 
 
 def _looked_at(memory: Memory, word: int | None) -> str:

@@ -100,13 +100,13 @@ def test_register_reads():
 @triton.jit
 def assembly_kernel(out, x, BLOCK: tl.constexpr):
     value = tl.load(x + tl.arange(0, BLOCK))
-    result = tl.inline_asm_elementwise("shf.l.wrap.b32 $0, $1, $1, 8;", "=r,r", [value], dtype=tl.int32, is_pure=True, pack=1)
+    result = tl.inline_asm_elementwise("vadd2.u32.u32.u32 $0, $1, $1, $1;", "=r,r", [value], dtype=tl.int32, is_pure=True, pack=1)
     tl.store(out + tl.arange(0, BLOCK), result)
 
 
 def test_unknown_inline_assembly_is_a_named_error_with_its_line():
     x = torch.zeros(4, dtype=torch.int32)
-    with pytest.raises(UnsupportedOperationError, match=r"test_op_debug\.py:\d+: .*inline assembly: 'shf.l.wrap"):
+    with pytest.raises(UnsupportedOperationError, match=r"test_op_debug\.py:\d+: inline assembly, line 1 of the assembly, 'vadd2"):
         assembly_kernel[(1,)](x, x, 4)
 
 

@@ -1,65 +1,121 @@
-"""Inline assembly that Triton's own library emits: special registers, hints of dependent launch, and conversions of fp8e4b15."""
+"""Runs blocks of inline PTX: those that only compute on whole tiles at once, the others thread by thread."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-_REGISTERS = {
-    "%globaltimer": "C.read_clock()",
-    "%smid": "C.sm",
-    "%clock": "C.read_clock() & 0x7FFFFFFF",
-    "%clock64": "C.read_clock()",
-    "%ctaid.x": "C.pid[0]",
-    "%ctaid.y": "C.pid[1]",
-    "%ctaid.z": "C.pid[2]",
-    "%nctaid.x": "C.num_programs[0]",
-    "%nctaid.y": "C.num_programs[1]",
-    "%nctaid.z": "C.num_programs[2]",
-    "%ntid.x": "C.threads",
-}
+from ..ptx.binding import Binding, elements_of_threads
+from ..ptx.control import Runner
+from ..ptx.frame import Frame
+from ..requests import Steps
 
-_MOVE = re.compile(r"mov\.[usb](?:32|64)\s+\$0,\s*(%[\w.]+);")
+if TYPE_CHECKING:
+    from ..program import Program
+
+_POISON = 0xFF
 
 
-def find_asm(text: str) -> str | None:
-    """A Python expression for one block of assembly; an empty one for a hint without effect, None where there is no meaning for it."""
-    text = text.strip()
-    match = _MOVE.fullmatch(text)
-    if match:
-        return _REGISTERS.get(match[1])
-    if re.match(r"griddepcontrol\.(wait|launch_dependents);", text):
-        # A dependent launch may only start earlier than stream order lets it; here it starts in stream order.
-        return "0"
-    return None
+def compute(context: Program, binding: Binding, operands: Sequence[Any], scalars: tuple[str, ...], location: int):
+    """A block that neither touches memory nor knows its thread: once for each ``pack`` elements.
+
+    scalars: for each result "" for a tile, else what to make of a scalar, see ``_scalar``. Gives one value for each result.
+    """
+    arrays = [np.asarray(operand) for operand in operands]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    count = int(np.prod(shape))
+    groups = -(-count // binding.pack)
+    frame = Frame(context, np.zeros(groups, np.int64), list(binding.block.registers), location)
+    binding.load(frame, [_grouped(array, shape, groups, binding.pack) for array in arrays])
+    for _ in Runner(binding.block.lines, frame, shares=False).steps():
+        pass
+    found = binding.unload(frame)
+    return tuple(
+        _as_tile(one, shape, groups, count) if not kind else _scalar(one[0, 0], kind) for one, kind in zip(found, scalars, strict=True)
+    )
 
 
-def _fp8e4b15_to_float16(code):
-    """fp8e4b15 has fp16's exponent without its top bit and three bits of mantissa; there is no NaN and no infinity."""
-    bits = np.asarray(code).view(np.uint8).astype(np.uint16)
-    return ((bits & 0x7F) << 7 | (bits & 0x80) << 8).view(np.float16)
+def _grouped(array: np.ndarray, shape: tuple[int, ...], groups: int, pack: int) -> np.ndarray:
+    if array.size == 1:
+        return np.broadcast_to(array.reshape(1, 1), (1, pack))
+    flat = np.broadcast_to(array, shape).reshape(-1)
+    if flat.size < groups * pack:
+        flat = np.concatenate([flat, np.zeros(groups * pack - flat.size, flat.dtype)])
+    return flat.reshape(groups, pack)
 
 
-def _float16_to_fp8e4b15(x):
-    """To the nearest, ties away from zero; what is larger in magnitude than 1.75, and NaN, becomes 1.75 with the sign of ``x``."""
-    bits = np.asarray(x).view(np.uint16)
-    magnitude = np.minimum(bits & 0x7FFF, np.uint16(0x3F00))
-    return ((bits & 0x8000 | magnitude * 2 + 0x80) >> 8).astype(np.uint8).view(np.int8)
+def _as_tile(found: np.ndarray, shape: tuple[int, ...], groups: int, count: int):
+    if len(found) < groups:
+        found = np.broadcast_to(found, (groups, found.shape[1]))
+    return found.reshape(-1)[:count].reshape(shape)[()]
 
 
-_FUNCTIONS: dict[str, Callable] = {
-    "prmt.b32 a0, 0, $2, 0x5746;": _fp8e4b15_to_float16,
-    "mov.b16 max_val_f16, 0x3F00;": _float16_to_fp8e4b15,
-}
-"""Twins of blocks that Triton's fp8e4b15 conversions emit, by an instruction that no other block of Triton's has."""
+def _scalar(value: np.generic, kind: str) -> Any:
+    """What generated code takes a scalar for: "float" is numpy's, "bool" and "int" are Python's."""
+    return value if kind == "float" else bool(value) if kind == "bool" else value.item()
 
 
-def find_function(text: str) -> Callable | None:
-    """A numpy function of the operands that does what one block of assembly does, or None."""
-    for line in text.splitlines():
-        function = _FUNCTIONS.get(" ".join(line.split()))
-        if function is not None:
-            return function
-    return None
+def run_scalar(context: Program, binding: Binding, operands: Sequence[Any], kinds: tuple[str, ...], mask, location: int) -> Steps:
+    """A block with scalars, which every active thread runs.
+
+    kinds: for each result "varying" for one value for each thread, else as ``_scalar`` has them.
+    """
+    threads = np.arange(context.threads) if mask is None else np.flatnonzero(np.broadcast_to(mask, (context.threads,)))
+    frame = Frame(context, threads, list(binding.block.registers), location)
+    loaded = []
+    for operand in operands:
+        array = np.asarray(operand)
+        chosen = array.reshape(1, 1) if array.size == 1 else np.broadcast_to(array, (context.threads,))[threads][:, None]
+        loaded.append(np.broadcast_to(chosen, (len(chosen), binding.pack)))
+    binding.load(frame, loaded)
+    yield from _run(frame, binding)
+    results: list[Any] = []
+    for found, kind in zip(binding.unload(frame), kinds, strict=True):
+        if kind != "varying":
+            results.append(_scalar(found[0, 0], kind))
+            continue
+        spread = _poisoned((context.threads,), found.dtype)
+        spread[threads] = found[:, 0]
+        results.append(spread)
+    return tuple(results)
+
+
+def run_tile(context: Program, binding: Binding, operands: Sequence[Any], shape: tuple[int, ...], mask, location: int) -> Steps:
+    """A block with tiles where threads matter: each thread runs it for the elements that it has, one group after the other."""
+    count, block = int(np.prod(shape)), binding.block
+    places = elements_of_threads(count, context.threads, binding.pack)
+    active = np.arange(context.threads) if mask is None else np.flatnonzero(np.broadcast_to(mask, (context.threads,)))
+    flat = [np.broadcast_to(np.asarray(operand), shape).reshape(-1) for operand in operands]
+    results = [_poisoned((count,), result.dtype) for result in binding.results]
+    together = block.accesses <= 1 and not block.loops and not block.meets
+    rows = places[:, active]
+    for groups in [rows.reshape(-1, binding.pack)] if together else list(rows):
+        threads = np.tile(active, len(groups) // max(len(active), 1))
+        frame = Frame(context, threads, list(block.registers), location, known=count <= context.threads)
+        binding.load(frame, [array[groups] for array in flat])
+        yield from _run(frame, binding)
+        for result, found in zip(results, binding.unload(frame), strict=True):
+            found = np.broadcast_to(found, groups.shape)
+            # Where several threads have an element, the first one's value is what a store of the tile would take.
+            there = groups[::-1] >= 0
+            result[groups[::-1][there]] = found[::-1][there]
+    return tuple(result.reshape(shape) for result in results)
+
+
+def _run(frame: Frame, binding: Binding) -> Steps:
+    context = frame.context
+    if not frame.lanes:
+        return
+    yield from Runner(binding.block.lines, frame, shares=binding.block.touches).steps()
+    if binding.block.orders and context.block_memory is not None:
+        # It may order some threads' accesses to a tile; which ones is not followed, so that no right program is blamed.
+        context.block_memory.order()
+
+
+def _poisoned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What no thread has computed: a NaN, or -1."""
+    if dtype == np.bool_:
+        return np.ones(shape, np.bool_)
+    return np.full(shape, _POISON, np.uint8).repeat(dtype.itemsize).view(dtype).reshape(shape)

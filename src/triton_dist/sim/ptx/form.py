@@ -1,0 +1,176 @@
+"""Taking an instruction apart: its modifiers one by one, and its operands as functions of the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from .frame import Frame, Mask
+from .special import SPECIAL
+from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special
+from .types import B128, TYPES, PtxType, extended
+
+Run = Callable[[Frame, Mask], None]
+"""What an instruction does in some lanes."""
+
+Read = Callable[[Frame], np.ndarray]
+"""An operand, as numbers or as contents."""
+
+Write = Callable[[Frame, np.ndarray, Mask], None]
+"""Takes what an instruction gives."""
+
+
+class Step(NamedTuple):
+    """A translated instruction.
+
+    run: what it does. per_thread: whether it gives different values to threads that have the same operands. touches: whether it reads or
+    writes memory or meets other threads. yields_before, yields_after: whether other programs may run there.
+    """
+
+    run: Run
+    per_thread: bool = False
+    touches: bool = False
+    yields_before: bool = False
+    yields_after: bool = False
+    orders: bool = False
+
+
+class Form:
+    """The modifiers of an instruction that have not been looked at yet."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.instruction = instruction
+        self.left = list(instruction.modifiers)
+
+    def one_of(self, choices: Iterable[str], default: str | None = None) -> str:
+        """The one of ``choices`` that the instruction has. Raises UnsupportedInstructionError if it has none and there is no default."""
+        for modifier in self.left:
+            if modifier in choices:
+                self.left.remove(modifier)
+                return modifier
+        if default is None:
+            raise self.instruction.unsupported(f"it has none of {', '.join('.' + choice for choice in choices)}")
+        return default
+
+    def flag(self, name: str) -> bool:
+        """Whether the instruction has a modifier."""
+        if name in self.left:
+            self.left.remove(name)
+            return True
+        return False
+
+    def drop(self, prefixes: tuple[str, ...]) -> None:
+        """Leave out modifiers that mean nothing here: hints."""
+        self.left = [modifier for modifier in self.left if not modifier.startswith(prefixes)]
+
+    def type(self, allowed: Iterable[str] = ()) -> PtxType:
+        """The next type. Raises UnsupportedInstructionError."""
+        for modifier in self.left:
+            kind = B128 if modifier == "b128" else TYPES.get(modifier)
+            if kind is not None:
+                if allowed and modifier not in allowed:
+                    raise self.instruction.unsupported(f".{modifier} is not taken here")
+                self.left.remove(modifier)
+                return kind
+        raise self.instruction.unsupported("it has no type that the simulator knows")
+
+    def done(self, operands: int | tuple[int, ...] | None = None) -> None:
+        """Nothing may be left. operands: how many there have to be."""
+        if self.left:
+            raise self.instruction.unsupported(f"the simulator does not know .{self.left[0]} here")
+        if operands is not None:
+            counts = (operands,) if isinstance(operands, int) else operands
+            if len(self.instruction.operands) not in counts:
+                raise self.instruction.wrong(f"it takes {' or '.join(map(str, counts))} operands, not {len(self.instruction.operands)}")
+
+
+def contents(instruction: Instruction, operand: Operand, width: int, is_float: bool = False, *, wider: bool = False) -> Read:
+    """The bits of an operand as an instruction of ``width`` bits takes them. wider: whether a wider register may give its lower bits."""
+    if isinstance(operand, Register):
+        slot = operand.slot
+        if operand.width == width:
+            return lambda frame: frame.registers[slot]
+        if wider and operand.width > width > 1:
+            dtype = np.dtype(f"u{width // 8}")
+            return lambda frame: frame.registers[slot].astype(dtype)
+        raise instruction.wrong(f"{operand.name} has {_bits(operand.width)}, but {_bits(width)} are taken")
+    if isinstance(operand, Negated):
+        slot = operand.register.slot
+        return lambda frame: ~frame.registers[slot]
+    if isinstance(operand, Immediate):
+        if width == 1:
+            constant = np.array([bool(operand.value)])
+        elif width == B128.bits:
+            value = operand.bits(128, False)
+            constant = np.array([[value & (1 << 64) - 1, value >> 64]], np.uint64)
+        else:
+            constant = np.array([operand.bits(width, is_float)], np.dtype(f"u{width // 8}"))
+        return lambda frame: constant
+    if isinstance(operand, Special):
+        register = SPECIAL[operand.name]
+        dtype = np.dtype(f"u{width // 8}")
+        if register.width != width and not (wider or width > register.width):
+            raise instruction.wrong(f"{operand.name} has {register.width} bits, but {width} are taken")
+        return lambda frame: np.atleast_1d(np.asarray(register.read(frame))).astype(dtype)
+    raise instruction.wrong("a register or a number is taken here")
+
+
+def _bits(width: int) -> str:
+    return "1 bit (it is a predicate)" if width == 1 else f"{width} bits"
+
+
+def numbers(instruction: Instruction, operand: Operand, kind: PtxType, *, wider: bool = False) -> Read:
+    """An operand as numbers of a type."""
+    read = contents(instruction, operand, kind.bits, kind.kind == "f" and kind.count == 1, wider=wider)
+    return lambda frame: kind.numbers(read(frame))
+
+
+def predicate(instruction: Instruction, operand: Operand) -> Read:
+    """An operand that is a predicate."""
+    return contents(instruction, operand, 1)
+
+
+def writer(instruction: Instruction, operand: Operand, kind: PtxType, *, wider: bool = False) -> Write:
+    """Where an instruction puts contents of a type. wider: whether a wider register takes them, extended."""
+    if isinstance(operand, Discard):
+        return lambda frame, bits, mask: None
+    if not isinstance(operand, Register):
+        raise instruction.wrong("its result needs a register")
+    slot, width = operand.slot, operand.width
+    if width == kind.bits:
+        return lambda frame, bits, mask: frame.write(slot, bits, mask)
+    if wider and width > kind.bits > 1:
+        return lambda frame, bits, mask: frame.write(slot, extended(bits, kind, width), mask)
+    raise instruction.wrong(f"{operand.name} has {_bits(width)}, but the result has {_bits(kind.bits)}")
+
+
+Translate = Callable[[Instruction], Step]
+
+OPCODES: dict[str, Translate] = {}
+"""How to translate an instruction, by its first word; filled by the modules of the families."""
+
+
+def opcode(*names: str) -> Callable[[Translate], Translate]:
+    """Register the decorated function for instructions."""
+
+    def register(function: Translate) -> Translate:
+        for name in names:
+            OPCODES[name] = function
+        return function
+
+    return register
+
+
+def pure(function: Callable[[Instruction], Run]) -> Translate:
+    """A translator of instructions that only compute."""
+
+    def translate(instruction: Instruction) -> Step:
+        return Step(function(instruction), per_thread=_reads_thread(instruction))
+
+    return translate
+
+
+def _reads_thread(instruction: Instruction) -> bool:
+    return any(isinstance(operand, Special) and SPECIAL[operand.name].per_thread for operand in instruction.operands)

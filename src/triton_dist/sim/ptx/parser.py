@@ -1,0 +1,242 @@
+"""Tokens -> instructions: scopes, declarations of registers, labels, predicates and operands."""
+
+from __future__ import annotations
+
+import struct
+
+from ...errors import InlineAssemblyError
+from .special import SPECIAL
+from .syntax import Address, Discard, Immediate, Instruction, Label, Listing, Negated, Operand, Pair, Register, Special, Vector
+from .tokens import Token, tokenize
+from .types import TYPES
+
+_END = Token("end", "the end", 0)
+
+
+class _Parser:
+    def __init__(self, text: str, widths: list[int]) -> None:
+        self.text = text.split("\n")
+        self.tokens = tokenize(text)
+        self.at = 0
+        self.listing = Listing(registers=list(widths))
+        self.operands = [Register(slot, width, f"${slot}") for slot, width in enumerate(widths)]
+        self.scope: tuple[int, ...] = ()
+        self.scopes = 0
+        self.names: list[dict[str, Register]] = [{}]
+
+    # Tokens
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at] if self.at < len(self.tokens) else _END
+
+    def take(self, mark: str) -> bool:
+        if self.token.text == mark and self.token.kind in ("mark", "word", "directive"):
+            self.at += 1
+            return True
+        return False
+
+    def next(self) -> Token:
+        token = self.token
+        self.at += 1
+        return token
+
+    def fail(self, why: str, line: int = 0) -> InlineAssemblyError:
+        line = line or self.token.line or len(self.text)
+        return InlineAssemblyError(f"line {line} of the assembly, {self.text[line - 1].strip()!r}: {why}")
+
+    def need(self, mark: str) -> None:
+        if not self.take(mark):
+            missing = "; every instruction ends with one" if mark == ";" else ""
+            raise self.fail(f"expected {mark!r} and found {self.token.text!r}{missing}", self.tokens[self.at - 1].line if self.at else 0)
+
+    # Statements
+
+    def block(self) -> Listing:
+        while self.token is not _END:
+            self.statement()
+        if self.scope:
+            raise self.fail("a scope is opened by '{' and never closed")
+        return self.listing
+
+    def statement(self) -> None:
+        token = self.token
+        if self.take("{"):
+            self.scopes += 1
+            self.scope = (*self.scope, self.scopes)
+            self.names.append({})
+        elif self.take("}"):
+            if not self.scope:
+                raise self.fail("'}' closes no scope", token.line)
+            self.scope = self.scope[:-1]
+            self.names.pop()
+        elif self.take(";"):
+            pass
+        elif token.kind == "directive":
+            self.directive()
+        elif token.kind == "word" and self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].text == ":":
+            self.at += 2
+            key = (self.scope, token.text)
+            if key in self.listing.targets:
+                raise self.fail(f"the label {token.text!r} stands here a second time", token.line)
+            self.listing.targets[key] = len(self.listing.instructions)
+        else:
+            self.instruction()
+
+    def directive(self) -> None:
+        token = self.next()
+        if token.text == ".pragma":
+            while not self.take(";"):
+                if self.token is _END:
+                    raise self.fail("expected ';'", token.line)
+                self.at += 1
+            return
+        if token.text != ".reg":
+            raise self.fail(f"{token.text} is not taken in a block; only .reg declarations are", token.line)
+        name = self.next().text
+        kind = TYPES.get(name[1:])
+        width = 128 if name == ".b128" else 0 if kind is None else kind.bits
+        if not width:
+            raise self.fail(f"{name} is no type of a register", token.line)
+        while True:
+            self.declare(width)
+            if not self.take(","):
+                break
+        self.need(";")
+
+    def declare(self, width: int) -> None:
+        token = self.next()
+        if token.kind not in ("register", "word"):
+            raise self.fail(f"expected the name of a register and found {token.text!r}", token.line)
+        names = [token.text]
+        if self.take("<"):
+            count = self.next()
+            if count.kind != "number":
+                raise self.fail("expected a number of registers", token.line)
+            self.need(">")
+            names = [f"{token.text}{number}" for number in range(int(count.text))]
+        for name in names:
+            if name in self.names[-1]:
+                raise self.fail(f"the register {name} is declared twice in one scope", token.line)
+            self.names[-1][name] = Register(len(self.listing.registers), width, name)
+            self.listing.registers.append(width)
+
+    def instruction(self) -> None:
+        begin = self.at
+        line = self.token.line
+        guard = None
+        if self.take("@"):
+            negated = self.take("!")
+            register = self.operand()
+            if not isinstance(register, Register) or register.width != 1:
+                raise self.fail("a guard (@p) is a predicate register", line)
+            guard = (register, negated)
+        word = self.next()
+        if word.kind != "word":
+            raise self.fail(f"expected an instruction and found {word.text!r}", word.line or line)
+        opcode, *modifiers = word.text.split(".")
+        operands: list[Operand] = []
+        if self.token.text != ";":
+            operands.append(self.paired())
+            while self.take(","):
+                operands.append(self.paired())
+        end = self.at
+        self.need(";")
+        text = _as_written(self.tokens[begin:end])
+        self.listing.instructions.append(Instruction(opcode, tuple(modifiers), tuple(operands), guard, line, text))
+
+    # Operands
+
+    def paired(self) -> Operand:
+        first = self.operand()
+        return Pair(first, self.operand()) if self.take("|") else first
+
+    def operand(self) -> Operand:
+        token = self.next()
+        if token.kind == "operand":
+            if int(token.text) >= len(self.operands):
+                raise self.fail(f"there is no operand ${token.text}: the constraints name {len(self.operands)}", token.line)
+            return self.operands[int(token.text)]
+        if token.kind == "number":
+            return Immediate(_number(token.text))
+        if token.kind == "register" and token.text in SPECIAL and self.declared(token.text) is None:
+            return Special(token.text)
+        if token.kind in ("register", "word"):
+            return self.named(token)
+        if token.text == "-":
+            number = self.next()
+            if number.kind != "number":
+                raise self.fail(f"expected a number behind '-' and found {number.text!r}", token.line)
+            return Immediate(-_number(number.text))
+        if token.text == "!":
+            register = self.operand()
+            if not isinstance(register, Register) or register.width != 1:
+                raise self.fail("'!' stands before a predicate register", token.line)
+            return Negated(register)
+        if token.text == "[":
+            return self.address(token)
+        if token.text == "{":
+            items = [self.operand()]
+            while self.take(","):
+                items.append(self.operand())
+            self.need("}")
+            return Vector(tuple(items))
+        raise self.fail(f"{token.text!r} is no operand", token.line)
+
+    def declared(self, name: str) -> Register | None:
+        return next((names[name] for names in reversed(self.names) if name in names), None)
+
+    def named(self, token: Token) -> Operand:
+        if token.text == "_":
+            return Discard()
+        register = self.declared(token.text)
+        if register is not None:
+            return register
+        if token.kind == "register":
+            raise self.fail(f"{token.text} is neither declared (.reg) nor a special register that the simulator has", token.line)
+        if token.text == "WARP_SZ":
+            return Immediate(32)
+        return Label(token.text, self.scope)
+
+    def address(self, token: Token) -> Operand:
+        base = self.operand()
+        if not isinstance(base, (Register, Immediate)):
+            raise self.fail("an address is a register, a number, or a register and a number", token.line)
+        offset = 0
+        while self.token.text in ("+", "-"):
+            sign = 1 if self.next().text == "+" else -1
+            negative = self.take("-")
+            number = self.next()
+            if number.kind != "number":
+                raise self.fail(f"expected a number of bytes and found {number.text!r}", token.line)
+            offset += (-sign if negative else sign) * int(_number(number.text))
+        self.need("]")
+        return Address(base, offset)
+
+
+def _number(text: str) -> int | float:
+    low = text.lower()
+    if low.startswith("0f"):
+        return struct.unpack(">f", bytes.fromhex(low[2:]))[0]
+    if low.startswith("0d"):
+        return struct.unpack(">d", bytes.fromhex(low[2:]))[0]
+    low = low.removesuffix("u")
+    if low.startswith(("0x", "0b")):
+        return int(low, 0)
+    if "." in low or "e" in low:
+        return float(low)
+    return int(low, 8) if low.startswith("0") and len(low) > 1 else int(low)
+
+
+def _as_written(tokens: list[Token]) -> str:
+    text = ""
+    for token in tokens:
+        piece = f"${token.text}" if token.kind == "operand" else token.text
+        glued = not text or piece in ",]})|" or text[-1] in "[{(!@-|"
+        text += piece if glued or (text.endswith("@") or text.endswith("!")) else f" {piece}"
+    return text
+
+
+def parse(text: str, widths: list[int]) -> Listing:
+    """Parse a block. widths: of the operands ``$0``, ``$1``, ... in bits, 1 for a predicate. Raises InlineAssemblyError."""
+    return _Parser(text, widths).block()

@@ -1,0 +1,133 @@
+"""What a parsed block consists of."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from ...errors import InlineAssemblyError, UnsupportedInstructionError
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register by its number in the block. width: bits, 1 for a predicate."""
+
+    slot: int
+    width: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant. value: an integer or a float; is_bits: whether a float was written as its bits (``0f3F800000``)."""
+
+    value: int | float
+
+    def bits(self, width: int, is_float: bool) -> int:
+        """The constant as a register of ``width`` bits holds it."""
+        if isinstance(self.value, float) or is_float:
+            code = {16: "<e", 32: "<f", 64: "<d"}[width]
+            return int.from_bytes(struct.pack(code, self.value), "little")
+        return self.value & ((1 << width) - 1)
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register, such as ``%tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[base + offset]``."""
+
+    base: Register | Immediate
+    offset: int
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``{a, b}``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Label:
+    """A place to branch to: the number of an instruction, known when the whole block is parsed."""
+
+    name: str
+    scope: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Discard:
+    """``_``: a result that nobody wants."""
+
+
+@dataclass(frozen=True)
+class Negated:
+    """``!p``."""
+
+    register: Register
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``p|q``: two predicates of one instruction."""
+
+    first: Operand
+    second: Operand
+
+
+Operand = Register | Immediate | Special | Address | Vector | Label | Discard | Negated | Pair
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction. guard: predicate register and whether it is negated. line: in the assembly, from 1 on."""
+
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: tuple[Register, bool] | None
+    line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """As errors name it."""
+        return f"line {self.line} of the assembly, {self.text!r}"
+
+    def unsupported(self, why: str) -> UnsupportedInstructionError:
+        """The error for what is outside the subset."""
+        return UnsupportedInstructionError(
+            f"{self.place}: {why}; docs/inline_ptx.md has what the simulator runs, and "
+            "triton_dist.inline_asm_twin gives a block a Python function instead"
+        )
+
+    def wrong(self, why: str) -> InlineAssemblyError:
+        """The error for what no assembler would take."""
+        return InlineAssemblyError(f"{self.place}: {why}")
+
+
+@dataclass
+class Listing:
+    """A parsed block. registers: their widths by number, of which the first are the operands ``$0``, ``$1``, ...
+
+    targets: for each label the number of the instruction behind it, by (scope, name).
+    """
+
+    instructions: list[Instruction] = field(default_factory=list)
+    registers: list[int] = field(default_factory=list)
+    targets: dict[tuple[tuple[int, ...], str], int] = field(default_factory=dict)
+
+    def target(self, instruction: Instruction, label: Label) -> int:
+        """Where a branch goes. Raises InlineAssemblyError."""
+        scope = label.scope
+        while (scope, label.name) not in self.targets:
+            if not scope:
+                raise instruction.wrong(f"there is no label {label.name!r} that it can see")
+            scope = scope[:-1]
+        return self.targets[scope, label.name]
