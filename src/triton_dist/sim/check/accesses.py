@@ -295,7 +295,7 @@ class AccessChecker:
                     release = actor.release(order.scope, location, BLOCK if thread == EACH and reads else thread)
                 else:
                     release = actor.release(order.scope, location)
-            elif is_program and actor.fences:
+            elif is_program:
                 release = actor.release_of_fence(order.scope, location, thread)
             word.write(actor, location, order, release, keeps=reads)
             logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release

@@ -44,13 +44,13 @@ class Release:
 
     scope: of the releasing access (or of its fence, if that is narrower). actor, location: who released, for scopes and reports.
     silent: it is a write that releases nothing. keeps: it goes on with the release sequence before it. touch: the access, where
-    ``entries`` do not say when it was.
+    ``entries`` do not say when it was. of_launch: it releases only what came before the launch.
     """
 
-    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch")
+    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch", "of_launch")
 
     def __init__(self, clock: Clock, entries: tuple[tuple[int, int], ...], scope: int, actor: Any, location: int) -> None:
-        self.keeps = self.silent = False
+        self.keeps = self.silent = self.of_launch = False
         self.touch: Any = None
         self.clock = clock
         self.entries = entries
@@ -241,7 +241,10 @@ class ProgramActor:
         self.ignored: list[Ignored] = []
 
     def end(self) -> None:
-        """It has returned: its launch knows what it knew."""
+        """It has returned: its launch knows what it knew, and what its relaxed reads saw, for the end of a launch is as a fence."""
+        for release, scope, _ in self.observed:
+            self.acquire(release, scope)
+        self.observed.clear()
         self.block_barrier()
         launch = self.launch
         launch.latest = max(launch.latest, self.time, self.thread_time, self.warp_time)
@@ -362,14 +365,16 @@ class ProgramActor:
         self._tick()
         return Release(self.clock_of(thread), entries, scope, self, location)
 
-    def release_of_fence(self, scope: int, location: int, thread: int) -> Release | None:
-        """What a relaxed store releases by a fence before it; None without one."""
+    def release_of_fence(self, scope: int, location: int, thread: int) -> Release:
+        """What a relaxed store releases: by a fence before it, or what came before the launch, whose begin is as a fence of the system."""
         best = None
         for fence in self.fences:
             if fence.thread in (EACH, thread) and (best is None or fence.scope >= best.scope):
                 best = fence
         if best is None:
-            return None
+            release = Release(self.launch.base, (), scope, self, location)
+            release.of_launch = True
+            return release
         entries = self._entries(best.time, thread, best.thread_time)
         return Release(best.clock, entries, min(scope, best.scope), self, location)
 

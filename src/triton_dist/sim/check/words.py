@@ -184,7 +184,7 @@ class Word:
                 # It has learnt what these release, and says it again.
                 self.releases = {key: other for key, other in self.releases.items() if other.scope > release.scope}
             self.releases[actor, release.scope] = release
-            self.unreleased = None
+            self.unreleased = (actor, location, order) if release.of_launch else None
         elif not keeps or not self.releases:
             self.unreleased = (actor, location, order)
 
