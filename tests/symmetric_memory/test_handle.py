@@ -183,7 +183,9 @@ def test_words_are_set_in_stream_order():
         tensor, handle = shared(6, dtype=torch.int32)
         _SymmetricMemory.memset32(tensor, offset=1, val=7, count=3)
         _SymmetricMemory.stream_write_value32(tensor, offset=0, val=0xFFFFFFFF)
-        _SymmetricMemory.memset32(tensor, offset=4, val=9, count=2)
+        handle.memset32(tensor, offset=4, val=8, count=2)
+        handle.stream_write_value32(tensor, offset=4, val=9)
+        handle.stream_write_value32(tensor, offset=5, val=9)
         for wrong in ((6, 1, 1), (-1, 1, 1), (0, -1, 1), (0, 1, 0), (0, 1 << 32, 1)):
             with pytest.raises(SymmetricMemoryError):
                 _SymmetricMemory.memset32(tensor, *wrong)

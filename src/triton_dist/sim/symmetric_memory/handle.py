@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...errors import SymmetricMemoryError, UseAfterFreeError
+from . import words
 from .allocations import PAD_WORD, Members, Piece
 from .signals import PadSignals, Swap
 
@@ -137,6 +138,14 @@ class SymmetricMemory:
         """Make the current stream wait for a signal of a rank, and take it."""
         swap = self._wait(self._checked(src_rank, "wait_signal"), channel, "wait_signal")
         self._queue(f"wait_signal(src_rank={src_rank}, channel={channel}) of {self._members.name!r}", [(swap,)])
+
+    def stream_write_value32(self, tensor: torch.Tensor, offset: int, val: int) -> torch.Tensor:
+        """Set a word of any tensor as a signal, in stream order."""
+        return words.stream_write_value32(self._context, tensor, offset, val)
+
+    def memset32(self, tensor: torch.Tensor, offset: int, val: int, count: int = 1) -> torch.Tensor:
+        """Set words of any tensor, in stream order."""
+        return words.memset32(self._context, tensor, offset, val, count)
 
     def _put(self, peer: int, channel: int, what: str) -> Swap:
         return Swap(self._members.pad_address(peer) + PAD_WORD * self._slot(self.rank, channel, what), 0, 1)

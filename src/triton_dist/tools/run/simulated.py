@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -163,6 +164,7 @@ def looks_like_cuda(folder: str | None = None) -> Iterator[None]:
 def _package(name: str, **members: Any) -> ModuleType:
     module = ModuleType(name)
     module.__path__ = []
+    module.__spec__ = ModuleSpec(name, None, is_package=True)  # which importlib.util.find_spec wants
     module.__dict__.update(members)
     return module
 
