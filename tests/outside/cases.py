@@ -2,9 +2,9 @@
 
     triton-dist run --ranks 4 tests/outside/cases.py FILE [NAME ...]
 
-FILE is a test file that nobody here wrote; it starts processes by ``MultiProcessTestCase`` or ``MultiProcContinuousTest``, which here are the
-ranks that there are. NAME: parts of names of tests; by default all. The first test that fails ends the run with its error. Prints one line
-a test on rank 0.
+FILE is a test file that nobody here wrote; it starts processes by ``MultiProcessTestCase`` or ``MultiProcContinuousTest``, which here are
+the ranks that there are. Modules beside its folder can be imported. NAME: parts of names of tests; by default all. The first test that
+fails ends the run with its error. Prints one line a test on rank 0.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def main() -> int:
     path, *names = sys.argv[1:]
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     _ranks_are_there()
+    sys.path.append(str(Path(path).resolve().parents[1]))
     module = _load(Path(path))
     found = 0
     for case in unittest.defaultTestLoader.loadTestsFromModule(module):

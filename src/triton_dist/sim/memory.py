@@ -70,6 +70,7 @@ class Allocation:
 
     poisoned: whether all of it was ``POISON`` when it was allocated, for nobody has said what it holds.
     foreign: the backend of torch's symmetric memory that it belongs to, whose peers have other addresses on GPUs than the map says.
+    is_pad: whether it is a signal pad of torch's symmetric memory.
     """
 
     lo: int
@@ -81,6 +82,7 @@ class Allocation:
     freed: bool = False
     poisoned: bool = False
     foreign: str = ""
+    is_pad: bool = False
 
     def index(self, address: int) -> int:
         """Element index of ``address``, counted from the start of the allocation."""

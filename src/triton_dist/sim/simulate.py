@@ -152,6 +152,7 @@ def simulate(
             ):
                 results = scheduler.run()
                 if machine.races is not None:
+                    simulation.symmetric_memory.pads.look()
                     machine.races.finish()
                 return results
         except SimulationError as error:

@@ -7,6 +7,7 @@ their heaps, as it does where programs allocate alike; NVSHMEM's functions and m
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ...runtime.address_map import MULTICAST, STRIDE, heap_base
 from ...runtime.team import Team
 from ..address_space import data_base
 from .meeting import Meetings
+from .pads import Pads
 
 if TYPE_CHECKING:
     from ..context import RankContext
@@ -106,13 +108,18 @@ class SymmetricAllocations:
         self._shared: dict[tuple[int, tuple], tuple[Block, Block]] = {}
         self._meetings: dict[tuple[int, tuple[int, ...]], int] = {}
         self._brought: dict[tuple[int, tuple[int, ...]], dict[int, Piece]] = {}
+        self._dropped: deque[tuple[int, Any, Piece]] = deque()
+        """What no tensor refers to any more. Torch waits for the device before it gives such memory back, so it lives as long as that."""
         self.meetings = Meetings()
+        self.pads = Pads(machine)
         self._persistent: dict[tuple[int, int], tuple[Piece, Any, weakref.ref]] = {}
 
     def close(self) -> None:
         """Drop what is kept for persistent allocations."""
         self._persistent.clear()
         self._shared.clear()
+        self._dropped.clear()
+        self.pads.close()
 
     def allocate(
         self, context: RankContext, nbytes: int, itemsize: int, name: str | None, group_name: str | None, backend: str, pad_size: int
@@ -148,15 +155,16 @@ class SymmetricAllocations:
         return piece
 
     def _tensor(self, piece: Piece) -> tuple[torch.Tensor, Any]:
-        """A tensor of bytes over a piece, which lives as long as it, and the buffer beneath."""
-        buffer = piece.block.buffer(piece.rank)
-        buffer.piece = piece
+        """A tensor of bytes over a piece, which lives as long as it at least, and the buffer beneath."""
+        buffer, keeper = piece.block.buffer(piece.rank), piece.block.buffer(piece.rank)
+        weakref.finalize(buffer, self._dropped.append, (piece.rank, keeper, piece)).atexit = False
         return torch.frombuffer(buffer, dtype=torch.uint8)[: piece.nbytes], buffer
 
     def _blocks(
         self, context: RankContext, nbytes: int, itemsize: int, name: str | None, pad_size: int, backend: str
     ) -> tuple[Block, Block]:
         """Where a new piece of a rank lies. NVSHMEM allocates on all ranks at once, so that their n-th pieces have to be alike."""
+        self._release_dropped()
         kind: tuple = (backend,) if backend == "NVSHMEM" else (backend, nbytes, pad_size)
         number = self._counts[context.rank, kind] = self._counts.get((context.rank, kind), 0) + 1
         found = self._shared.get((number, kind))
@@ -165,12 +173,20 @@ class SymmetricAllocations:
             block = self._heap.new_block(everyone, nbytes, name, itemsize, zero=False, foreign=backend)
             pad = self._heap.new_block(everyone, pad_size, f"signal_pad of {block.name}", PAD_WORD, zero=True, foreign=backend)
             found = self._shared[number, kind] = block, pad
+            self.pads.add(pad, block.name)
         if found[0].nbytes != nbytes:
             raise AllocationMismatchError(
                 f"allocation number {number} of symmetric memory by NVSHMEM: rank {context.rank} asked for {nbytes} bytes, another one for "
                 f"{found[0].nbytes}; all ranks must make the same allocations in the same order"
             )
         return found
+
+    def _release_dropped(self) -> None:
+        """Give back what was dropped on ranks that have nothing queued."""
+        for _ in range(len(self._dropped)):
+            dropped = self._dropped.popleft()
+            if self._machine.busy(dropped[0]):
+                self._dropped.append(dropped)
 
     def find(self, tensor: torch.Tensor) -> Piece | None:
         """The piece that a tensor lies in, if ``empty`` made it on this rank."""

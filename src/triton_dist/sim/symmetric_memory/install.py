@@ -142,13 +142,22 @@ def _empty_strided_p2p(
     device: torch.device,
     group_name: str | None = None,
     alloc_id: int | None = None,
+    *,
+    name: str | None = None,
 ) -> torch.Tensor:
     size, stride = tuple(size), tuple(stride)
     if len(size) != len(stride) or min((*size, *stride), default=0) < 0:
         raise SymmetricMemoryError(f"empty_strided_p2p: size {size} and stride {stride} make no tensor")
     elements = 0 if 0 in size else 1 + sum((one - 1) * step for one, step in zip(size, stride, strict=True))
     allocations = allocations_of(rank)
-    asked = elements * dtype.itemsize, dtype.itemsize, assigned_name("torch"), group_name, _backend(rank), _SymmetricMemory.signal_pad_size
+    asked = (
+        elements * dtype.itemsize,
+        dtype.itemsize,
+        name or assigned_name("torch"),
+        group_name,
+        _backend(rank),
+        _SymmetricMemory.signal_pad_size,
+    )
     flat = allocations.allocate(rank, *asked) if alloc_id is None else allocations.allocate_again(rank, alloc_id, *asked)
     return flat.view(dtype).as_strided(size, stride)
 
@@ -191,7 +200,8 @@ def _workspace(rank: RankContext, group_name: str, min_size: int) -> SymmetricMe
                 f"get_symm_mem_workspace: the workspace of group {group_name!r} has {has} bytes and would have to grow to {min_size} while "
                 "a CUDA graph is captured; ask for them before"
             )
-        tensor = _empty_strided_p2p(rank, (min_size,), (1,), torch.uint8, torch.device("cuda"), group_name)
+        name = f"workspace_of_group_{group_name}"
+        tensor = _empty_strided_p2p(rank, (min_size,), (1,), torch.uint8, torch.device("cuda"), group_name, name=name)
         held[group_name] = tensor
     return handle_of(rank, tensor, group_name, "get_symm_mem_workspace")
 
