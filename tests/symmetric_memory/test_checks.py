@@ -87,12 +87,9 @@ def test_groups_that_share_a_pad():
         rank = dist.get_rank()
         groups = [dist.new_group([0, 1]), dist.new_group([0, 2])]
         buffer = symm_mem.empty(16, device="cuda")
-        handles = [
-            symm_mem.rendezvous(buffer, group) if rank in members else None for group, members in zip(groups, ([0, 1], [0, 2]), strict=True)
-        ]
-        for handle in handles:
-            if handle is not None:
-                handle.barrier()
+        for group, members in zip(groups, ([0, 1], [0, 2]), strict=True):
+            if rank in members:
+                symm_mem.rendezvous(buffer, group).barrier()
 
     with pytest.raises(MisuseError, match=r"TD110.*signal_pad of buffer\[1\] of rank 0.*two ranks signal by it, of different groups"):
         simulate(fn, 3, check="lint")
@@ -115,16 +112,16 @@ def test_addresses_of_a_workspace_that_grew():
     def fn(again):
         dist.init_process_group("nccl")
         group = dist.group.WORLD.group_name
-        address = symm_mem.get_symm_mem_workspace(group, 256).buffer_ptrs[dist.get_rank()]
-        fill_kernel[(1,)](address, 1.0, 64)
+        address = symm_mem.get_symm_mem_workspace(group, 1 << 18).buffer_ptrs[dist.get_rank()]
+        fill_kernel[(1,)](address + (1 << 17), 1.0, 64)
         triton_dist.synchronize()
         if again:
-            address = symm_mem.get_symm_mem_workspace(group, 512).buffer_ptrs[dist.get_rank()]
+            address = symm_mem.get_symm_mem_workspace(group, 1 << 19).buffer_ptrs[dist.get_rank()]
         else:
-            symm_mem.get_symm_mem_workspace(group, 512)
+            symm_mem.get_symm_mem_workspace(group, 1 << 19)
         dist.barrier()
-        symm_mem.empty(4096)
-        fill_kernel[(1,)](address, 2.0, 64)
+        symm_mem.empty(1 << 17)
+        fill_kernel[(1,)](address + (1 << 17), 2.0, 64)
 
     simulate(fn, 2, args=(True,))
     with pytest.raises(UseAfterFreeError, match=r"store of workspace_of_group_0\[\d+\] of rank \d, which was freed before"):
