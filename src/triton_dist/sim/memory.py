@@ -190,7 +190,7 @@ class Memory:
                 self.unregister(self._allocations[at])
             else:
                 at += 1
-        self._freed = [freed for freed in self._freed if freed.hi <= lo or freed.lo >= hi]
+        self._freed = [freed for freed in self._freed if freed.lo < lo or freed.hi > hi]
 
     def _forget_words(self) -> None:
         for words in self.known_words.values():
