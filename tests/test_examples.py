@@ -22,6 +22,8 @@ def test_example(name, tmp_path):
     if name == "demo.py":
         assert "nobody wrote it" in done.stdout and "every tile arrived" in done.stdout
         assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
+    if name == "04_torch_symmetric_memory.py":
+        assert done.stdout.count(": done") == 4 and "data race on buffer" in done.stdout
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("demo.py", 2)])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import triton.language as tl
 
 import triton_dist
@@ -25,6 +26,7 @@ from triton_dist.tools.mutate.run import Case
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 producer_consumer = importlib.import_module("01_producer_consumer")
 simt = importlib.import_module("03_simt")
+torch_symmetric = importlib.import_module("04_torch_symmetric_memory")
 
 
 def part_of(rank: int, call: int, count: int) -> torch.Tensor:
@@ -139,6 +141,11 @@ def tutorial() -> None:
     assert torch.equal(out, producer_consumer.expected(triton_dist.rank(), triton_dist.world_size())), "a tile is wrong"
 
 
+def torch_symmetric_all_reduces() -> None:
+    dist.init_process_group("nccl")
+    torch_symmetric.all_reduces(torch.device("cpu"))
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -161,3 +168,4 @@ AG_GEMM = [
 ]
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
+TORCH_SYMMETRIC = [Case(torch_symmetric_all_reduces, size) for size in (2, 3)]

@@ -17,6 +17,7 @@ TARGETS: dict[str, str] = {
     "src/triton_dist/kernels/nvidia/common_ops.py": "NODE_BARRIER",
     "examples/01_producer_consumer.py": "TUTORIAL",
     "examples/03_simt.py": "SIMT",
+    "examples/04_torch_symmetric_memory.py": "TORCH_SYMMETRIC",
 }
 
 NOTHING_TO_MUTATE = (

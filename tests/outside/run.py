@@ -1,9 +1,9 @@
 """Run the outside programs on simulated ranks and record what came of it.
 
-    python -m tests.outside.run CHECKOUT [--bound SECONDS] [--only PART] [--update]
+    python -m tests.outside.run CHECKOUT [--source NAME] [--bound SECONDS] [--only PART] [--update]
 
-CHECKOUT is a clone of the programs' repository. Each run ends after the bound. ``--update`` writes results.json, from which
-``python -m tests.compatibility.page`` makes the table in docs/compatibility.md.
+CHECKOUT is a clone of the programs' repository, which NAME says (a key of SOURCES). Each run ends after the bound. ``--update`` writes
+results.json, from which ``python -m tests.compatibility.page`` makes the table in docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .programs import PROGRAMS, Program
+from .programs import PROGRAMS, SOURCES, Program
 
 RESULTS = Path(__file__).with_name("results.json")
+_CODE = re.compile(r"\b(TD\d{3}|deadlock)\b(?=[ :])")
 _ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit)\b.*|AssertionError.*)$", re.MULTILINE)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
+    parser.add_argument("--source", default="Triton-distributed", choices=SOURCES, help="the repository that CHECKOUT is of")
     parser.add_argument("--bound", type=float, default=600.0, help="seconds for each run")
     parser.add_argument("--only", default="", help="run those whose path has this in it")
     parser.add_argument("--update", action="store_true", help="write results.json; runs that were left out keep their entry")
     options = parser.parse_args()
     found = {}
     for program in PROGRAMS:
-        if options.only in program.path:
+        if program.source == options.source and options.only in program.path:
             for ranks in program.ranks:
                 result = run(options.checkout, program, ranks, options.bound)
                 found[key(program, ranks)] = result
@@ -53,10 +55,23 @@ def key(program: Program, ranks: int) -> str:
 
 def run(checkout: Path, program: Program, ranks: int, bound: float) -> dict[str, Any]:
     """Run one program and say what came of it."""
-    command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", str(ranks), "--nodes", str(program.nodes)]
+    command = [sys.executable, "-m", "triton_dist.tools.cli"]
+    driver = [str(Path(__file__).with_name(program.driver))] if program.driver else []
+    script = [*program.options, *driver, str(checkout / program.path), *program.arguments]
     begin = time.monotonic()
+    code, output = _output([*command, "run", "--ranks", str(ranks), "--nodes", str(program.nodes), *script], bound)
+    outcome, good = (f"not done after {bound:g} s", False) if code is None else _judge(program, code, output)
+    result = {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin)}
+    if program.checked and ranks == program.ranks[0]:
+        _, output = _output([*command, "check", "--ranks", str(ranks), "--seeds", "1", *script], bound)
+        result["checks"] = ", ".join(sorted(set(_CODE.findall(output)))) or "nothing"
+    return result
+
+
+def _output(command: list[str], bound: float) -> tuple[int | None, str]:
+    """Exit code and output of a command; no code for one that is ended after ``bound`` seconds."""
     process = subprocess.Popen(
-        [*command, *program.options, str(checkout / program.path), *program.arguments],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -66,12 +81,10 @@ def run(checkout: Path, program: Program, ranks: int, bound: float) -> dict[str,
     )
     try:
         output, _ = process.communicate(timeout=bound)
-        outcome, good = _judge(program, process.returncode, output)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        outcome, good = f"not done after {bound:g} s", False
-    return {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin)}
+        return None, process.communicate()[0]
+    return process.returncode, output
 
 
 def _judge(program: Program, code: int, output: str) -> tuple[str, bool]:

@@ -9,9 +9,11 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist import language as dl
-from triton_dist.errors import AllocationMismatchError, NotSymmetricError
+from triton_dist.errors import AllocationMismatchError, InvalidArgumentError, NotSymmetricError
 from triton_dist.runtime.symmetric import is_symmetric, symm_adopt, symm_peer
 from triton_dist.sim.simulate import simulate
+
+from .kernels import one_shot_all_reduce_kernel
 
 
 @triton_dist.jit
@@ -92,3 +94,44 @@ def test_nvshmem_allocates_on_all_ranks_alike():
 
     with pytest.raises(AllocationMismatchError, match="all ranks must make the same allocations"):
         simulate(fn, 2)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_our_memory_in_a_kernel_for_torchs(world_size):
+    def fn():
+        rank = triton_dist.rank()
+        data = triton_dist.symm_empty(100)
+        handle = triton_dist.symm_handle(data)
+        results = []
+        for number in range(2):
+            data.fill_(rank + number)
+            results.append(torch.empty(100))
+            one_shot_all_reduce_kernel[(2,)](
+                handle.buffer_ptrs_dev, handle.signal_pad_ptrs_dev, results[-1], 100, handle.rank,
+                WORLD=handle.world_size, BLOCK=64, MEET_BEFORE=True, MEET_AFTER=True,
+            )  # fmt: skip
+        assert handle.get_buffer(rank, (10, 10), torch.float32).data_ptr() == handle.buffer_ptrs[rank] == data.data_ptr()
+        triton_dist.synchronize()
+        assert not handle.get_signal_pad(rank).view(torch.int32).any()
+        return [set(result.tolist()) for result in results]
+
+    total = sum(range(world_size))
+    assert simulate(fn, world_size, check="race") == [[{float(total)}, {float(total + world_size)}]] * world_size
+
+
+def test_a_handle_of_wrong_arguments():
+    def fn():
+        data = triton_dist.symm_empty((4, 4))
+        with pytest.raises(NotSymmetricError):
+            triton_dist.symm_handle(torch.empty(4))
+        with pytest.raises(InvalidArgumentError, match="must be contiguous"):
+            triton_dist.symm_handle(data.T)
+        with pytest.raises(InvalidArgumentError, match="signal_pad_size=6"):
+            triton_dist.symm_handle(data, signal_pad_size=6)
+        handle = triton_dist.symm_handle(data)
+        with pytest.raises(InvalidArgumentError, match="end at byte 68 of 64"):
+            handle.get_buffer(0, (17,), torch.float32)
+        with pytest.raises(InvalidArgumentError, match="rank 2 is not in the group"):
+            handle.get_signal_pad(2)
+
+    simulate(fn, 2)
