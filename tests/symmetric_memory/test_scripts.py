@@ -29,3 +29,9 @@ def test_its_racy_twin_is_found():
     done = command("check", "--ranks", 2, "--seeds", 2, SCRIPTS / "one_shot.py", "--racy")
     assert done.returncode != 0
     assert "TD101 data-race: data race on buffer[" in done.stdout + done.stderr
+
+
+def test_the_program_for_gpus():
+    """tests/gpu/torch_symm_program.py, which hands memory both ways, does the same on simulated ranks."""
+    done = command("run", "--ranks", 2, Path(__file__).parents[1] / "gpu" / "torch_symm_program.py")
+    assert done.returncode == 0 and done.stdout.count(": right") == 4, done.stdout + done.stderr

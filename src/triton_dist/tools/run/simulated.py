@@ -193,3 +193,12 @@ def in_process(function: Callable[[], Any]) -> Callable[[], Any]:
             return function()
 
     return body
+
+
+@contextlib.contextmanager
+def simulated_cuda() -> Iterator[Callable[..., list[Any]]]:
+    """For tests of code that uses ``torch.cuda`` and "cuda" tensors: gives ``simulate`` for functions that see what a script under
+    ``triton-dist run`` sees. Modules that are imported meanwhile see it, too; all of it is put back at the end.
+    """
+    with looks_like_cuda():
+        yield lambda fn, world_size, **options: simulate(in_process(fn), world_size, **options)
