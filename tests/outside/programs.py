@@ -37,6 +37,8 @@ class Program:
     checked: bool = False
 
 
+_RELAXED = "the meeting behind the product signals relaxed, so that nothing orders a rank's stores before its peers' loads"
+
 PROGRAMS = (
     Program("tutorials/01-distributed-notify-wait.py"),
     Program(f"{_TESTS}/nvidia/test_notify.py"),
@@ -94,15 +96,19 @@ PROGRAMS = (
     ),
     Program(f"{_TESTS}/nvidia/test_all_to_all.py", (2,), note="needs an operator that is not there yet"),
     *(
-        Program(path, (2, 4, 8), arguments=arguments, options=(), source="kraken", driver=CASES, checked=True)
-        for path, arguments in (
-            ("test/test_ptx_utils.py", ()),
-            ("test/test_allreduce.py", ()),
-            ("test/test_allreduce_bias.py", ()),
-            ("test/test_allreduce_bias_rms_norm.py", ()),
-            ("test/test_gemm_allreduce.py", ()),
-            ("test/test_allgather.py", ()),
-            ("test/test_gemm_reduce_scatter.py", ("rank_specific",)),
+        Program(path, (2, 4, 8), arguments=arguments, options=(), note=note, source="kraken", driver=CASES, checked=True)
+        for path, arguments, note in (
+            (
+                "test/test_ptx_utils.py",
+                (),
+                "a false alarm: a word of the pad that a relaxed swap of this rank has changed last is read by torch behind it",
+            ),
+            ("test/test_allreduce.py", (), ""),
+            ("test/test_allreduce_bias.py", (), ""),
+            ("test/test_allreduce_bias_rms_norm.py", (), ""),
+            ("test/test_gemm_allreduce.py", (), _RELAXED),
+            ("test/test_allgather.py", (), ""),
+            ("test/test_gemm_reduce_scatter.py", ("rank_specific",), _RELAXED),
         )
     ),
     Program(

@@ -63,8 +63,15 @@ def run(checkout: Path, program: Program, ranks: int, bound: float) -> dict[str,
     outcome, good = (f"not done after {bound:g} s", False) if code is None else _judge(program, code, output)
     result = {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin)}
     if program.checked and ranks == program.ranks[0]:
-        _, output = _output([*command, "check", "--ranks", str(ranks), "--seeds", "1", *script], bound)
-        result["checks"] = ", ".join(sorted(set(_CODE.findall(output)))) or "nothing"
+        code, output = _output([*command, "check", "--ranks", str(ranks), "--seeds", "1", *script], bound)
+        codes = sorted(set(_CODE.findall(output)))
+        if code is None:
+            codes.append(f"not done after {bound:g} s")
+        elif "triton-dist check:" not in output:
+            codes.append(f"exit code {code}")
+        elif "that the script itself ended" in output:
+            codes.append("the script failed")
+        result["checks"] = ", ".join(codes) or "nothing"
     return result
 
 

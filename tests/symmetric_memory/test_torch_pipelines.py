@@ -21,9 +21,7 @@ def all_gather_matmul():
     group, rank, world_size = group_name(), dist.get_rank(), dist.get_world_size()
     shards, B = [value(r, 4, 8) for r in range(world_size)], value(99, 8, 5)
     for _ in range(2):
-        A, (out,) = symm_mem._fused_all_gather_matmul_impl(
-            torch.ops.aten.mm.out, shards[rank], [B], None, [{}], [B.dtype], 0, group, True
-        )
+        A, (out,) = symm_mem._fused_all_gather_matmul_impl(torch.ops.aten.mm.out, shards[rank], [B], None, [{}], [B.dtype], 0, group, True)
     assert torch.equal(A, torch.cat(shards))
     torch.testing.assert_close(out, torch.cat(shards) @ B)
 
