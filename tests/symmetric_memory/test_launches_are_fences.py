@@ -53,6 +53,8 @@ def run(stores, send="relaxed", take="acquire", before_end="release"):
                 handle.buffer_ptrs_dev, handle.signal_pad_ptrs_dev, results[-1], rank,
                 STORES=stores, SEND=send, TAKE=take, BEFORE_END=before_end,
             )  # fmt: skip
+        # The own swap came last and has seen the peer's, so reading the word behind it is no race with that one.
+        assert not handle.get_signal_pad(rank).view(torch.int32).any()
         return [result[1].item() for result in results]
 
     return simulate(fn, 2, check="race")
