@@ -24,6 +24,8 @@ def test_example(name, tmp_path):
     if name == "demo.py":
         assert "nobody wrote it" in done.stdout and "every tile arrived" in done.stdout
         assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
+    if name == "05_torch_symmetric_memory.py":
+        assert done.stdout.count(": done") == 4 and "data race on buffer" in done.stdout
 
 
 UNDER_TORCHRUN = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import triton
 
-from tests.gpu import aot_program, compile_tools_program, shmem_program, simt_program, stream_program
+from tests.gpu import aot_program, compile_tools_program, shmem_program, simt_program, stream_program, torch_symm_program
 from tests.language.extra import test_libshmem_device as shmem
 from tests.ops import test_stress
 from tests.primitives.compile_targets import source_of, target_of
@@ -39,6 +39,12 @@ KERNELS = {
     ),
     "spin": (stream_program.spin_kernel, {"word": "*i32", "seen": "*i32", "most": "i32"}, {}),
     "release": (stream_program.release_kernel, {"word": "*i32"}, {"VALUE": 105}),
+    "torch_symm_all_reduce": (
+        torch_symm_program.all_reduce_kernel,
+        {"buffers": "i64", "signal_pads": "i64", "result": "*fp32"},
+        {"RANK": 1, "WORLD": 2, "BLOCK": 1024},
+    ),
+    "torch_symm_gather": (torch_symm_program.gather_kernel, {"source": "*fp32", "out": "*fp32"}, {"COUNT": 256}),
     "delay": (test_stress.delay_kernel, {"word": "*i32", "steps": "i32"}, {}),
     "push ahead": (aot_program.push_kernel, aot_program.TYPES, {"BLOCK": aot_program.BLOCK}),
     "ring ahead": (aot_program.ring_kernel, aot_program.TYPES, {"BLOCK": aot_program.BLOCK}),

@@ -34,6 +34,7 @@ _HOMES = {
     "symm_peer": "triton_dist.runtime.symmetric",
     "symm_free": "triton_dist.runtime.symmetric",
     "symm_adopt": "triton_dist.runtime.symmetric",
+    "symm_handle": "triton_dist.runtime.symm_handle",
     "is_symmetric": "triton_dist.runtime.symmetric",
     "Team": "triton_dist.runtime.team",
     "make_team": "triton_dist.runtime.team",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from . import errors, language, ops, primitives, runtime, sim, tune, utils
     from .jit_function import jit
     from .runtime.streams import Event, Stream, copy_async, current_stream, device, stream, synchronize, wait_value, write_value
+    from .runtime.symm_handle import symm_handle
     from .runtime.symmetric import is_symmetric, symm_adopt, symm_empty, symm_free, symm_full, symm_peer, symm_zeros
     from .runtime.team import Team, free_team, make_team, team_number
     from .runtime.world import check, finalize, initialize, local_rank, num_nodes, rank, world_size

@@ -86,6 +86,10 @@ class UseAfterFreeError(OutOfBoundsError):
     code = "TD105"
 
 
+class SymmetricMemoryError(InvalidArgumentError, RuntimeError):
+    """A call of torch's symmetric memory has an argument that it does not take; torch raises RuntimeError there."""
+
+
 class MisalignedAccessError(SimulationError):
     """An address is not a multiple of the size of the element that is read or written there."""
 

@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.outside.programs import PROGRAMS, SOURCE
+from tests.outside.programs import PROGRAMS, SOURCES
 from tests.outside.run import RESULTS, key
 
 from .names import EXCEPTIONS, NO, SAME, SECTIONS, YES, Section
@@ -81,18 +81,26 @@ def _row(section: Section, name: str) -> str:
 
 
 def programs_table() -> str:
-    """One row a program."""
+    """One row a program, for each repository a table."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    lines = ["| program | ranks | on the simulator | seconds | on GPUs | remark |", "| --- | --- | --- | --- | --- | --- |"]
-    for program in PROGRAMS:
-        for ranks in program.ranks:
-            result = results.get(key(program, ranks), {"outcome": "not run", "seconds": ""})
-            name = " ".join((program.path, *program.arguments))
-            on = f"{ranks} on {program.nodes} nodes" if program.nodes > 1 else ranks
-            there = results.get(key(program, ranks, gpus=True))
-            gpus = f"{there['outcome']} ({there['card'].removeprefix('NVIDIA ')})" if there else "-" if program.nodes > 1 else "not run"
-            lines.append(f"| {name} | {on} | {result['outcome']} | {result['seconds']} | {gpus} | {program.note} |")
-    return "\n".join(lines) + f"\n\nSource: {SOURCE}\n"
+    tables = []
+    for source, url in SOURCES.items():
+        programs = [program for program in PROGRAMS if program.source == source]
+        checked = any(program.checked for program in programs)
+        heads = ["program", "ranks", "on the simulator", *(["the checks said"] if checked else []), "seconds", "on GPUs", "remark"]
+        lines = [f"| {' | '.join(heads)} |", f"| {' | '.join('---' for _ in heads)} |"]
+        for program in programs:
+            for ranks in program.ranks:
+                result = results.get(key(program, ranks), {"outcome": "not run", "seconds": ""})
+                name = " ".join((program.path, *program.arguments))
+                on = f"{ranks} on {program.nodes} nodes" if program.nodes > 1 else ranks
+                said = [result.get("checks", "")] if checked else []
+                there = results.get(key(program, ranks, gpus=True))
+                gpus = f"{there['outcome']} ({there['card'].removeprefix('NVIDIA ')})" if there else "-" if program.nodes > 1 else "not run"
+                cells = (name, on, result["outcome"], *said, result["seconds"], gpus, program.note)
+                lines.append(f"| {' | '.join(map(str, cells))} |")
+        tables.append("\n".join(lines) + f"\n\nSource: {url}\n")
+    return "\n".join(tables)
 
 
 def rendered(text: str) -> str:

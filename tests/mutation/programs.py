@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import triton.language as tl
 
 import triton_dist
@@ -29,6 +30,7 @@ producer_consumer = importlib.import_module("01_producer_consumer")
 simt = importlib.import_module("03_simt")
 profiler = importlib.import_module("04_profiler")
 autotune = importlib.import_module("20_autotune")
+torch_symmetric = importlib.import_module("05_torch_symmetric_memory")
 
 
 def part_of(rank: int, call: int, count: int) -> torch.Tensor:
@@ -207,6 +209,11 @@ def autotuned() -> None:
     assert right, "a result is wrong"
 
 
+def torch_symmetric_all_reduces() -> None:
+    dist.init_process_group("nccl")
+    torch_symmetric.all_reduces(torch.device("cpu"))
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -246,3 +253,4 @@ TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
 PROFILED = [Case(profiled, size) for size in (2, 3)]
 AUTOTUNE = [Case(autotuned, 2), Case(autotuned, 3)]
+TORCH_SYMMETRIC = [Case(torch_symmetric_all_reduces, size) for size in (2, 3)]

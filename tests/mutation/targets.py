@@ -25,6 +25,7 @@ TARGETS: dict[str, str] = {
     "examples/03_simt.py": "SIMT",
     "examples/04_profiler.py": "PROFILED",
     "examples/20_autotune.py": "AUTOTUNE",
+    "examples/05_torch_symmetric_memory.py": "TORCH_SYMMETRIC",
 }
 
 NOTHING_TO_MUTATE = (

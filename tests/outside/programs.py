@@ -1,10 +1,17 @@
-"""Programs of Triton-distributed that nobody here wrote, as they are run on the simulator: by path in its repository, never copied."""
+"""Programs that nobody here wrote, as they are run on the simulator: by path in their repository, never copied."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SOURCE = "https://github.com/ByteDance-Seed/Triton-distributed"
+SOURCES = {
+    "Triton-distributed": "https://github.com/ByteDance-Seed/Triton-distributed",
+    "kraken": "https://github.com/meta-pytorch/kraken",
+    "symm-mem-recipes": "https://github.com/yifuwang/symm-mem-recipes",
+}
+"""Where each repository is."""
+
+CASES, SHAPES, RECIPES = "cases.py", "kraken_shapes.py", "recipes.py"
 _TESTS = "python/triton_dist/test"
 
 
@@ -14,6 +21,8 @@ class Program:
 
     arguments: the program's own. options: more of those of the command.
     fault: the error that its known fault has to be reported as. note: what the table says beside the outcome.
+    source: the repository. driver: the script of this folder that is run, with the path and the arguments. checked: whether the table has
+    what ``triton-dist check`` says, too, on the first number of ranks.
     """
 
     path: str
@@ -23,7 +32,12 @@ class Program:
     options: tuple[str, ...] = ("--perf-iters", "2")
     fault: str = ""
     note: str = ""
+    source: str = "Triton-distributed"
+    driver: str = ""
+    checked: bool = False
 
+
+_RELAXED = "the meeting behind the product signals relaxed, so that nothing orders a rank's stores before its peers' loads"
 
 PROGRAMS = (
     Program("tutorials/01-distributed-notify-wait.py"),
@@ -86,4 +100,52 @@ PROGRAMS = (
         for method in ("one_shot", "two_shot")
     ),
     Program(f"{_TESTS}/nvidia/test_all_to_all.py", note="prints its times by tabulate, which has to be installed"),
+    *(
+        Program(path, (2, 4, 8), arguments=arguments, options=(), note=note, source="kraken", driver=CASES, checked=True)
+        for path, arguments, note in (
+            ("test/test_ptx_utils.py", (), ""),
+            ("test/test_allreduce.py", (), ""),
+            ("test/test_allreduce_bias.py", (), ""),
+            ("test/test_allreduce_bias_rms_norm.py", (), ""),
+            ("test/test_gemm_allreduce.py", (), _RELAXED),
+            ("test/test_allgather.py", (), ""),
+            ("test/test_gemm_reduce_scatter.py", ("rank_specific",), _RELAXED),
+        )
+    ),
+    Program(
+        "kraken/fused/all_gather_matmul.py",
+        (2, 4, 8),
+        arguments=("all_gather_matmul",),
+        options=(),
+        note="at small shapes; its own test takes 4096 x 6656 x 16384",
+        source="kraken",
+        driver=SHAPES,
+        checked=True,
+    ),
+    Program(
+        "kraken/fused/all_gather_matmul.py",
+        (2,),
+        arguments=("all_gather_matmul_of_two_splits",),
+        options=(),
+        fault="AssertionError",
+        note="with splits_per_rank=2 the rows of the rank's own second split are read where its first one lies",
+        source="kraken",
+        driver=SHAPES,
+    ),
+    Program(
+        "kraken/fused/gemm_reduce_scatter_ce_persistent.py",
+        (2,),
+        arguments=("gemm_reduce_scatter_ce_persistent",),
+        options=(),
+        fault="DeadlockError",
+        note="a stream waits for words of a tensor that was freed when the function returned; the checks name that, a signal behind a TMA "
+        "store that may be under way, and a missing block barrier",
+        source="kraken",
+        driver=SHAPES,
+        checked=True,
+    ),
+    *(
+        Program(f"symm_mem_recipes/{name}.py", (2, 4, 8), options=(), source="symm-mem-recipes", driver=RECIPES, checked=True)
+        for name in ("triton_barrier", "triton_one_shot_all_reduce")
+    ),
 )

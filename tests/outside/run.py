@@ -1,10 +1,10 @@
 """Run the outside programs, on simulated ranks or on GPUs, and record what came of it.
 
-    python -m tests.outside.run CHECKOUT [--gpus] [--bound SECONDS] [--only PART] [--jobs N] [--write FILE] [--update]
+    python -m tests.outside.run CHECKOUT [--source NAME] [--gpus] [--bound SECONDS] [--only PART] [--jobs N] [--write FILE] [--update]
 
-CHECKOUT is a clone of the programs' repository. Each run ends after the bound. With ``--gpus`` they run under torchrun, a process and a GPU
-for each rank: those that this machine has GPUs for. ``--write`` adds the results to a file, ``--update`` to results.json, from which
-``python -m tests.compatibility.page`` makes the table in docs/compatibility.md.
+CHECKOUT is a clone of the programs' repository, which NAME says (a key of SOURCES). Each run ends after the bound. With ``--gpus`` they run
+under torchrun, a process and a GPU for each rank: those that this machine has GPUs for. ``--write`` adds the results to a file,
+``--update`` to results.json, from which ``python -m tests.compatibility.page`` makes the table in docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
-from .programs import PROGRAMS, Program
+from .programs import PROGRAMS, SOURCES, Program
 
 RESULTS = Path(__file__).with_name("results.json")
+_CODE = re.compile(r"\b(TD\d{3}|deadlock)\b(?=[ :])")
 _ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit)\b.*|AssertionError.*)$", re.MULTILINE)
 
 
@@ -33,6 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--gpus", action="store_true", help="on this machine's GPUs, by torchrun")
+    parser.add_argument("--source", default="Triton-distributed", choices=SOURCES, help="the repository that CHECKOUT is of")
     parser.add_argument("--bound", type=float, default=600.0, help="seconds for each run")
     parser.add_argument("--only", default="", help="run those whose path has this in it")
     parser.add_argument("--jobs", type=int, default=1, help="so many side by side")
@@ -40,7 +42,7 @@ def main() -> int:
     parser.add_argument("--update", action="store_true", help=f"--write {RESULTS.name}")
     options = parser.parse_args()
     target = RESULTS if options.update else options.write
-    chosen = [program for program in PROGRAMS if options.only in program.path]
+    chosen = [program for program in PROGRAMS if program.source == options.source and options.only in program.path]
     runs = [(program, ranks) for program in chosen for ranks in program.ranks if not options.gpus or _fits(program, ranks)]
     found: dict[str, Any] = {}
 
@@ -71,14 +73,34 @@ def key(program: Program, ranks: int, gpus: bool = False) -> str:
 
 def run(checkout: Path, program: Program, ranks: int, bound: float, gpus: bool = False) -> dict[str, Any]:
     """Run one program and say what came of it."""
-    if gpus:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        command = [*launcher, "-m", "triton_dist.tools.cli", "run"]
-    else:
-        command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", str(ranks), "--nodes", str(program.nodes)]
+    command = [sys.executable, "-m", "triton_dist.tools.cli"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m", "triton_dist.tools.cli"]
+    where = ["--ranks", str(ranks), "--nodes", str(program.nodes)]
+    driver = [str(Path(__file__).with_name(program.driver))] if program.driver else []
+    script = [*program.options, *driver, str(checkout / program.path), *program.arguments]
     begin = time.monotonic()
+    code, output = _output([sys.executable, *launcher, "run", *script] if gpus else [*command, "run", *where, *script], bound)
+    outcome, good = (f"not done after {bound:g} s", False) if code is None else _judge(program, code, output, gpus)
+    result: dict[str, Any] = {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin)}
+    if gpus:
+        return {**result, "card": torch.cuda.get_device_name(0)}
+    if program.checked and ranks == program.ranks[0]:
+        code, output = _output([*command, "check", "--ranks", str(ranks), "--seeds", "1", *script], bound)
+        codes = sorted(set(_CODE.findall(output)))
+        if code is None:
+            codes.append(f"not done after {bound:g} s")
+        elif "triton-dist check:" not in output:
+            codes.append(f"exit code {code}")
+        elif "that the script itself ended" in output:
+            codes.append("the script failed")
+        result["checks"] = ", ".join(codes) or "nothing"
+    return result
+
+
+def _output(command: list[str], bound: float) -> tuple[int | None, str]:
+    """Exit code and output of a command; no code for one that is ended after ``bound`` seconds."""
     process = subprocess.Popen(
-        [*command, *program.options, str(checkout / program.path), *program.arguments],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -88,13 +110,10 @@ def run(checkout: Path, program: Program, ranks: int, bound: float, gpus: bool =
     )
     try:
         output, _ = process.communicate(timeout=bound)
-        outcome, good = _judge(program, process.returncode, output, gpus)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        outcome, good = f"not done after {bound:g} s", False
-    where = {"card": torch.cuda.get_device_name(0)} if gpus else {}
-    return {"outcome": outcome, "good": good, "seconds": round(time.monotonic() - begin), **where}
+        return None, process.communicate()[0]
+    return process.returncode, output
 
 
 def _judge(program: Program, code: int, output: str, gpus: bool) -> tuple[str, bool]:

@@ -22,4 +22,5 @@ RUNNING: tuple[Lint, ...] = (
     Lint("TD115", "address-overflow", "A 32-bit product or sum overflows on its way into an address that is accessed."),
     Lint("TD116", "rank-specialized", "The rank is an integer argument: rank 1 compiles a kernel of its own.", warns=True),
     Lint("TD117", "grid-differs", "A program waits for ever in a kernel that the ranks have launched with different grids."),
+    Lint("TD118", "signal-pad-left-set", "A word of a signal pad is not zero when everything has run: a signal to its next user."),
 )  # fmt: skip

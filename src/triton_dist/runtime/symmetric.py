@@ -84,10 +84,10 @@ def symm_adopt(tensor: torch.Tensor, *, name: str | None = None, group: object =
     A tensor that is symmetric already is returned as it is.
 
     Raises NotSymmetricError, on every rank and saying why, where it can't be done: memory of cudaMalloc (torch's ordinary tensors),
-    memory that the driver does not export to other processes, a tensor spread over several allocations, the simulator.
+    memory that the driver does not export to other processes, a tensor spread over several allocations.
     """
     context = require_world("symm_adopt")
-    return context.heap.adopt(context, find_team(group, "symm_adopt"), tensor, name or _assigned_name())
+    return context.heap.adopt(context, find_team(group, "symm_adopt"), tensor, name or assigned_name())
 
 
 def is_symmetric(tensor: torch.Tensor) -> bool:
@@ -96,7 +96,7 @@ def is_symmetric(tensor: torch.Tensor) -> bool:
     if context is None:
         return False
     block = context.heap.lookup(address_of(tensor))
-    return block is not None and not block.freed
+    return block is not None and not block.freed and not getattr(block, "foreign", "")
 
 
 def address_of(tensor: torch.Tensor) -> int:
@@ -108,7 +108,7 @@ def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: s
     context = require_world(what)
     if not isinstance(dtype, torch.dtype):
         raise InvalidArgumentError(f"{what}: dtype={dtype!r} must be a torch dtype such as torch.float32")
-    return context.heap.allocate(context, find_team(group, what), _sizes(what, shape), dtype, name or _assigned_name(), zero=zero)
+    return context.heap.allocate(context, find_team(group, what), _sizes(what, shape), dtype, name or assigned_name(), zero=zero)
 
 
 def _sizes(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -122,10 +122,13 @@ def _sizes(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
-def _assigned_name() -> str | None:
-    """The variable that the statement outside this package assigns to, from its source line; ``a, b = f(), g()`` too."""
+def assigned_name(*through: str) -> str | None:
+    """The variable that the statement outside this package assigns to, from its source line; ``a, b = f(), g()`` too.
+
+    through: other packages whose functions stand between.
+    """
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (_PACKAGE, *through):
         frame = frame.f_back
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
     try:

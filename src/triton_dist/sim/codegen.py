@@ -33,6 +33,7 @@ from .ops import (
     primitives,
     reduce,
     shmem,
+    shmem_collectives,
     twins,
     warps,
 )
@@ -94,6 +95,7 @@ class ModuleEmitter:
             "warps": warps,
             "reduce": reduce,
             "shmem": shmem,
+            "shmem_collectives": shmem_collectives,
             "add_offsets": add_offsets,
             "full": full,
             "shift_all": shift_all,

@@ -11,6 +11,8 @@ _NAMES = {
     "shmem_put_signal": "putmem_signal",
     "shmem_broadcast": "broadcastmem",
     "shmem_fcollect": "fcollectmem",
+    "shmem_alltoall": "alltoallmem",
+    "shmem_reduce": "reduce",
 }
 
 
@@ -21,10 +23,17 @@ def _called(name: str, parameters: dict[str, str]) -> str:
     return stem + ("_nbi" if parameters.get("nbi") == "1" else "") + ("" if level == "thread" else f"_{level}")
 
 
+def _choice(choice: str, function: str, values: list[str]) -> str:
+    """A choice of the operation as code: a constant, or "*" for the number in the last of the operands, which is taken away."""
+    return f"shmem.{function}({values.pop()})" if choice == "*" else repr(choice)
+
+
 def _copy(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:
-    function = name.removeprefix("shmem_")
-    signal = f"{parameters['op']!r}, {operation.operand_types[4].dtype.itemsize}, " if function == "put_signal" else ""
-    arguments = ", ".join(emitter.values(operation))
+    function, values = name.removeprefix("shmem_"), emitter.values(operation)
+    signal = ""
+    if function == "put_signal":
+        signal = f"{_choice(parameters['op'], 'signal_operation', values)}, {operation.operand_types[4].dtype.itemsize}, "
+    arguments = ", ".join(values)
     kind = f"{_called(name, parameters)!r}, {parameters['level']!r}, {parameters['nbi']}, {signal}{emitter.mask}"
     emitter.line("yield")
     emitter.line(f"shmem.{function}(C, {kind}, {arguments}, {emitter.location_number()})")
@@ -36,22 +45,30 @@ def _meeting(emitter: FunctionEmitter, operation: Operation, parameters: dict[st
     completes = f", {parameters['completes']}" if "completes" in parameters else ""
     kind = f"{_called(name, parameters)!r}, {parameters['level']!r}{completes}, {emitter.mask}"
     arguments = ", ".join(emitter.values(operation))
-    emitter.line(f"yield from shmem.{name.removeprefix('shmem_')}(C, {kind}, {arguments}, {emitter.location_number()})")
+    module = "shmem_collectives" if name == "shmem_alltoall" else "shmem"
+    emitter.line(f"yield from {module}.{name.removeprefix('shmem_')}(C, {kind}, {arguments}, {emitter.location_number()})")
+    emitter.alias(operation.results[0], "0")
+
+
+def _reduction(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:
+    kind = f"{_called(name, parameters)!r}, {parameters['level']!r}, {parameters['op']!r}, {parameters['type']!r}, {emitter.mask}"
+    arguments = ", ".join(emitter.values(operation))
+    emitter.line(f"yield from shmem_collectives.reduce(C, {kind}, {arguments}, {emitter.location_number()})")
     emitter.alias(operation.results[0], "0")
 
 
 def _signal(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:
-    size = operation.operand_types[1].dtype.itemsize
-    arguments = ", ".join(emitter.values(operation))
-    emitter.line(f"shmem.signal(C, {parameters['op']!r}, {size}, {emitter.mask}, {arguments}, {emitter.location_number()})")
+    size, values = operation.operand_types[1].dtype.itemsize, emitter.values(operation)
+    function = _choice(parameters["op"], "signal_operation", values)
+    emitter.line(f"shmem.signal(C, {function}, {size}, {emitter.mask}, {', '.join(values)}, {emitter.location_number()})")
     emitter.line("yield")
     emitter.alias(operation.results[0], "0")
 
 
 def _signal_wait(emitter: FunctionEmitter, operation: Operation, parameters: dict[str, str], name: str) -> None:
-    dtype = emitter.module.dtype(operation.operand_types[1].dtype)
-    arguments = ", ".join(emitter.values(operation))
-    where = f"{parameters['cmp']!r}, {dtype}, {emitter.location_number()}"
+    dtype, values = emitter.module.dtype(operation.operand_types[1].dtype), emitter.values(operation)
+    where = f"{_choice(parameters['cmp'], 'comparison', values)}, {dtype}, {emitter.location_number()}"
+    arguments = ", ".join(values)
     emitter.assign(operation, f"yield from shmem.signal_wait(C, {emitter.mask}, {arguments}, {where})")
 
 
@@ -105,6 +122,8 @@ _EMITTERS = {
     "shmem_fence": _order,
     "shmem_broadcast": _meeting,
     "shmem_fcollect": _meeting,
+    "shmem_alltoall": _meeting,
+    "shmem_reduce": _reduction,
 }
 
 

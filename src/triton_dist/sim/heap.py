@@ -52,7 +52,10 @@ class Block:
     """One symmetric allocation: the same ``offset`` in the heaps of all ranks of its ``arena``'s team.
 
     freed: ``symm_free`` was called, or the last tensor is gone; kernels may not touch it any more.
+    foreign: the backend of torch's symmetric memory that it belongs to, until it is adopted.
     """
+
+    foreign = ""
 
     def __init__(self, offset: int, nbytes: int, arena: Arena, name: str) -> None:
         self.offset = offset
@@ -180,12 +183,26 @@ class SymmetricHeap:
     def adopt(self, context: RankContext, team: Team, tensor: torch.Tensor, name: str | None) -> torch.Tensor:
         """``tensor`` if it is symmetric already; there is nothing else to adopt. Raises NotSymmetricError."""
         block = self.lookup(address_of(tensor))
-        if block is not None and not block.freed:
-            return tensor
-        raise NotSymmetricError(
-            f"symm_adopt: the simulator has no memory of torch's symmetric memory that it could adopt, and a tensor of shape "
-            f"{list(tensor.shape)} is in ordinary memory; allocate it by triton_dist.symm_empty or symm_zeros"
-        )
+        if block is None or block.freed:
+            raise NotSymmetricError(
+                f"symm_adopt: a tensor of shape {list(tensor.shape)} is in ordinary memory; allocate it by triton_dist.symm_empty, or by "
+                "torch.distributed._symmetric_memory.empty on every rank"
+            )
+        if block.foreign:
+            request = (block, address_of(tensor) - data_base(context.rank), tuple(tensor.shape), tensor.dtype)
+            asked = f"{block.name!r} (a tensor of shape {list(tensor.shape)})"
+            self._rendezvous.meet(context, team.ranks, "adoption", request, asked, lambda: self._adopted(block))
+        return tensor
+
+    def _adopted(self, block: Block) -> None:
+        """Memory of torch's symmetric memory is like this heap's own from now on."""
+        block.foreign = ""
+        for allocation in self._registered.get(block, ()):
+            allocation.foreign = ""
+
+    def meet(self, context: RankContext, ranks: Sequence[int], kind: str, request: Any, asked: str, act: Any) -> Any:
+        """A collective call of the hosts of ``ranks``, in order with their allocations: as ``_Rendezvous.meet``."""
+        return self._rendezvous.meet(context, ranks, kind, request, asked, act)
 
     def _arena(self, ranks: Sequence[int]) -> Arena:
         """The arena of the team of these ranks."""
@@ -198,11 +215,11 @@ class SymmetricHeap:
     def _free_ranges(self, ranks: Sequence[int]) -> list[list[Range]]:
         return [_heap_maps[rank].free_ranges(0, self.heap_size) for rank in ranks]
 
-    def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool) -> Block:
+    def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool, foreign: str = "") -> Block:
         """Take ``nbytes`` at one offset of the heaps of ``ranks``; not collective. The caller makes its ``buffer``s at once.
 
         name: None for the next of symm0, symm1, ...; a second live block of a name gets a number.
-        itemsize: bytes of the elements that reports count in.
+        itemsize: bytes of the elements that reports count in. foreign: as a Block's.
         """
         self._forget(collect_dead_blocks())
         if name is None:
@@ -220,7 +237,9 @@ class SymmetricHeap:
             memory.register_range(data_base(rank) + block.offset, nbytes, name=name, rank=rank, symmetric=True, itemsize=itemsize)
             for rank in ranks
         ]
+        block.foreign = foreign
         for allocation in self._registered[block]:
+            allocation.foreign = foreign
             allocation.poisoned = not zero and nbytes <= POISON_LIMIT
         for rank in ranks:
             bisect.insort(self._blocks[rank], block, key=lambda item: item.offset)
@@ -290,6 +309,10 @@ class SymmetricHeap:
             raise NotSymmetricError(
                 f"{what} needs a symmetric tensor, but a tensor of shape {list(tensor.shape)} is in ordinary memory; "
                 "allocate it by triton_dist.symm_empty or symm_zeros"
+            )
+        if block.foreign:
+            raise NotSymmetricError(
+                f"{what} of {block.name!r}, which is torch's symmetric memory; adopt it by triton_dist.symm_adopt and pass what that gives"
             )
         return block
 

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from types import TracebackType
 
+from . import nvshmem_calls
 from .check.kernel_lints import KernelFacts, find_kernel_facts
 from .codegen import generate
 from .ir import UNKNOWN, Location, parse_module
@@ -17,6 +18,7 @@ _HIDDEN = (
     f"{os.sep}triton{os.sep}language{os.sep}",
     f"{os.sep}triton_dist{os.sep}language{os.sep}",
     f"{os.sep}triton_dist{os.sep}primitives{os.sep}",
+    f"{os.sep}torch{os.sep}distributed{os.sep}_symmetric_memory{os.sep}",
 )
 """Files whose lines are not the user's: reports name the line that calls them."""
 
@@ -38,6 +40,7 @@ class Kernel:
         self, text: bytes, name: str, threads: int, timing: bool = False, file: str = "", checked: bool = False, linted: bool = False
     ) -> None:
         module = parse_module(text.decode(), _HIDDEN)
+        nvshmem_calls.translate(module)
         if file:
             relocate(module, name, file)
         self.facts = find_kernel_facts(module) if linted else KernelFacts()

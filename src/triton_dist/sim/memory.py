@@ -70,6 +70,8 @@ class Allocation:
 
     poisoned: whether all of it was ``POISON`` when it was allocated, for nobody has said what it holds.
     timeless: whether its words tell nobody the time: who updates one may be earlier than who did so before.
+    foreign: the backend of torch's symmetric memory that it belongs to, whose peers have other addresses on GPUs than the map says.
+    is_pad: whether it is a signal pad of torch's symmetric memory.
     """
 
     lo: int
@@ -81,6 +83,8 @@ class Allocation:
     freed: bool = False
     poisoned: bool = False
     timeless: bool = False
+    foreign: str = ""
+    is_pad: bool = False
 
     def index(self, address: int) -> int:
         """Element index of ``address``, counted from the start of the allocation."""
@@ -188,7 +192,7 @@ class Memory:
                 self.unregister(self._allocations[at])
             else:
                 at += 1
-        self._freed = [freed for freed in self._freed if freed.hi <= lo or freed.lo >= hi]
+        self._freed = [freed for freed in self._freed if freed.lo < lo or freed.hi > hi]
 
     def _forget_words(self) -> None:
         for words in self.known_words.values():
@@ -264,10 +268,20 @@ class Memory:
     def check_symmetric(self, address: int, what: str) -> Allocation:
         """The symmetric allocation that holds ``address``; raises NotSymmetricError."""
         allocation = self.find(address)
+        if allocation is not None and allocation.foreign:
+            raise self.not_of_this_heap(allocation, what)
         if allocation is None or not allocation.symmetric:
             name = f"{allocation.name!r} is an ordinary tensor" if allocation else f"{address:#x} is in no tensor that the simulator knows"
             raise NotSymmetricError(f"{what} needs a pointer into the symmetric heap, but {name}; allocate it by triton_dist.symm_empty")
         return allocation
+
+    @staticmethod
+    def not_of_this_heap(allocation: Allocation, what: str) -> NotSymmetricError:
+        """The error for a primitive that asks the address map about memory of torch's symmetric memory."""
+        return NotSymmetricError(
+            f"{what} of {allocation.name!r}, which is torch's symmetric memory: its peers are not where the address map says; adopt it by "
+            "triton_dist.symm_adopt and pass what that returns, or take the peers' addresses from its handle"
+        )
 
     def changed(self, lo: int, hi: int, by: Any = None) -> None:
         """Note that ``lo`` to ``hi`` was written, and wake whoever waits for a word there. by: the program or task, if known."""

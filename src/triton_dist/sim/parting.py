@@ -28,7 +28,10 @@ _SCALAR = (
 )
 _PURE = ("arith.", "math.", "tt.addptr", "tt.bitcast", "tt.int_to_ptr", "tt.ptr_to_int")
 _ENDS = ("scf.yield", "scf.condition")
-_TOGETHER = ("wait", "notify", "shfl", "ballot", "syncwarp", "shared_memory", "shmem_barrier", "shmem_broadcast", "shmem_fcollect")
+_TOGETHER = (
+    *("wait", "notify", "shfl", "ballot", "syncwarp", "shared_memory"),
+    *("shmem_barrier", "shmem_broadcast", "shmem_fcollect", "shmem_alltoall", "shmem_reduce"),
+)
 """Primitives that threads do together, whatever their choices."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .memory import WORDS, Allocation, Memory, element_index
 from .requests import SYMBOLS, WaitRequest, shown
 from .waits_for import place_in_order, waits_for
-from .work import WaitEvent
+from .work import Task, WaitEvent, Work
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -63,7 +63,7 @@ def _waiting_lines(machine: Machine) -> list[str]:
     groups: dict[tuple, list] = defaultdict(list)
     for actor in sorted(machine.parked(), key=place_in_order):
         request = actor.waiting
-        name = actor.launch.kernel.name if hasattr(actor, "launch") else f"stream {actor.work.queue.number}"
+        name = actor.launch.kernel.name if hasattr(actor, "launch") else _stream_name(actor)
         groups[(actor.rank, name, _line(actor), request.address, request.compare, repr(request.expected))].append(actor)
     lines: list[str] = []
     for (rank, name, line, *_), actors in groups.items():
@@ -74,6 +74,11 @@ def _waiting_lines(machine: Machine) -> list[str]:
             f"  rank {rank}, {_programs(actors)}{name}{f' at {line}' if line else ''} {describe_wait(machine.memory, actors[0].waiting)}"
         )
     return lines
+
+
+def _stream_name(task: Task) -> str:
+    number = task.work.queue.number if task.work.queue is not None else 0
+    return f"stream {number}" + (f", {task.work.label}," if task.work.names_itself else "")
 
 
 def _line(actor) -> str:
@@ -166,7 +171,7 @@ def _queued_lines(machine: Machine) -> list[str]:
                 f"{launch.program_id(launch.next_program)}: all {machine.gpu.sm_count} SMs are taken by {resident} resident programs"
             )
         for stream in machine.streams_of(rank):
-            if isinstance(stream.active, WaitEvent):
+            if isinstance(stream.active, WaitEvent) or isinstance(stream.active, Work) and stream.active.names_itself:
                 lines.append(f"  rank {rank}, stream {stream.number}: {stream.active.describe()}")
             if stream.queue and stream.active is not None:
                 lines.append(

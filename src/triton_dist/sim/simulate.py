@@ -32,6 +32,8 @@ from .schedules import Schedule, find_schedule
 from .schedules.replay import ReplayPolicy
 from .schedules.trace import NamedCopies
 from .stream_barrier import StreamBarrier
+from .symmetric_memory import install as torch_symmetric_memory
+from .symmetric_memory.allocations import SymmetricAllocations
 from .timeline import Timeline
 from .timing_machine import TimingMachine
 from .torch_mode import StreamOrder
@@ -53,6 +55,7 @@ class Simulation:
         self.heap = SymmetricHeap(machine, heap_size)
         self.stream_barrier = StreamBarrier(self.heap, machine.world_size)
         self.meetings = HostMeetings()
+        self.symmetric_memory = SymmetricAllocations(machine, self.heap)
         self.contexts: list[RankContext] = []
 
     def close(self) -> None:
@@ -60,6 +63,7 @@ class Simulation:
         for context in self.contexts:
             context.release()
         self.stream_barrier.release()
+        self.symmetric_memory.close()
         self.machine.close()
         self.heap.close()
         if self.machine.races is not None:
@@ -145,10 +149,12 @@ def simulate(
                 recording or contextlib.nullcontext(),
                 _simulated_driver(),
                 installed(simulation.collectives),
+                torch_symmetric_memory.installed(),
                 _rare_collections(machine.races is not None),
             ):
                 results = scheduler.run()
                 if machine.races is not None:
+                    simulation.symmetric_memory.pads.look()
                     machine.races.finish()
                 return results
         except SimulationError as error:

@@ -77,6 +77,10 @@ _NO_ELEMENTS_READ = {
 """Operators with a tensor argument that use only its shape, or return it under another shape."""
 
 
+_SYMMETRIC = "symm_mem"
+"""The operators of torch's symmetric memory, which meet those of other ranks."""
+
+
 @functools.cache
 def _kind(func: Any) -> _Kind:
     if func.namespace == "profiler":
@@ -120,10 +124,15 @@ class StreamOrder(TorchDispatchMode):
         context = self._context
         if func is aten.copy_.default and self._is_peer_copy(args):
             return self._copy_by_engine(*args[:2])
-        if context.machine.timing and not _kind(func).composite:
+        if context.machine.timing and not _kind(func).composite and func.namespace != _SYMMETRIC:
             taken, outputs = self._only_take_time(func, _kind(func), args, kwargs)
             if taken:
                 return outputs
+        if func.namespace == _SYMMETRIC:
+            from .symmetric_memory import operators
+
+            with self:
+                return operators.call(context, func, args, kwargs)
         races = context.machine.races
         if not context.busy(context.stream):
             begin = context.machine.stream_clock(context.rank, context.stream)

@@ -39,6 +39,9 @@ class Work:
     ``check``. number: how many works of its class its stream got before.
     """
 
+    names_itself = False
+    """Whether reports say what it is where it waits, for a word or for other ranks."""
+
     def __init__(self, label: str) -> None:
         self.label = label
         self.done = False

@@ -233,7 +233,7 @@ class AccessChecker:
         for word in inside:
             word.quiet = False
             for touches, other_kind in ((word.writers, ATOMIC), (word.readers, READ)):
-                if kind is READ and other_kind is READ:
+                if kind is READ and (other_kind is READ or self._has_observed(actor, word, thread)):
                     break
                 for other, touch in touches.items():
                     earlier = _as_access(other, touch, other_kind)
@@ -245,6 +245,15 @@ class AccessChecker:
                         self._report(access, earlier, shadow.allocation, word.address, word.address + word.itemsize)
             if kind is WRITE:
                 word.overwritten(actor, access.location)
+
+    def _has_observed(self, actor: Any, word: Word, thread: int) -> bool:
+        """Whether all writes of a word are read-modify-writes, of which the last, that saw all others, comes before what ``actor`` does."""
+        writes = word.writes
+        if not writes or word.dropped or not all(write.keeps for write in writes):
+            return False
+        last = writes[-1]
+        touch = word.writers.get(last.actor)
+        return last.actor is actor or touch is not None and self._comes_before(actor, _as_access(last.actor, touch, ATOMIC), thread)
 
     # Atomic accesses
 

@@ -212,6 +212,12 @@ class RaceChecker(PutChecker):
         stream.at = work.label
         self.word(stream, address, itemsize, STREAM_WAIT, work.label, reads=True, writes=False, awaited=(compare, expected))
 
+    def stream_swapped_word(self, work: Work, address: int, itemsize: int, semantic: str) -> None:
+        """A stream has compared a signal word with a value and put another one there."""
+        stream = self.stream_of(work)
+        stream.at = work.label
+        self.word(stream, address, itemsize, ORDERS[semantic, "sys"], work.label, reads=True, writes=True, thread=0)
+
     def find(self, address: int) -> Allocation:
         allocation = self._memory.find(address)
         assert allocation is not None, "the caller has checked the address"

@@ -61,7 +61,7 @@ class SignalState:
     setters: the ranks that have overwritten it without reading it. waited: whether anyone has ever waited for it.
     """
 
-    __slots__ = ("equal", "idle", "calls", "writers", "waiters", "setters", "candidates", "waited")
+    __slots__ = ("equal", "idle", "calls", "writers", "waiters", "setters", "candidates", "waited", "users", "putter")
 
     def __init__(self) -> None:
         self.equal: list[Waited] = []
@@ -72,6 +72,8 @@ class SignalState:
         self.setters: dict[int, Any] = {}
         self.candidates: list[Candidate] = []
         self.waited = False
+        self.users: dict[int, tuple[Any, Access]] = {}
+        self.putter: Access | None = None
 
 
 class SignalLints:
@@ -94,6 +96,8 @@ class SignalLints:
             if waited.actor is not actor and not knows(actor, waited.access):
                 state.candidates.append(_overtaken(word, waited, actor, location, old, adds))
         state.equal.clear()
+        if word.shadow.allocation.is_pad and word.writes and word.writes[-1].touch is not None:
+            self._look_at_pad(word, state, actor, location, word.writes[-1].touch, old)
         if not adds:
             self._look_at_previous(word, state, actor, location, old)
             state.setters[actor.rank] = actor
@@ -140,6 +144,29 @@ class SignalLints:
             f"schedule that one comes later and the signal is lost{what}"
         )
         state.candidates.append(Candidate(code, message, actor, location, old, (previous.actor, previous.location), None))
+
+    def _look_at_pad(self, word: Word, state: SignalState, actor: Any, location: Any, access: Access, old: int) -> None:
+        """A word of a signal pad is swapped: by one stream of a rank at a time, and set by one rank at a time."""
+        stream = actor.launch.stream if type(actor) is ProgramActor else actor
+        before = state.users.get(actor.rank)
+        state.users[actor.rank] = stream, access
+        other, why = None, ""
+        if before is not None and before[0] is not stream and not knows(actor, before[1]):
+            other, why = (
+                before[1],
+                f"two streams of rank {actor.rank} use it, and nothing orders them; give each stream a channel of its own",
+            )
+        elif old == 0:
+            putter, state.putter = state.putter, access
+            if putter is not None and putter.actor.rank != actor.rank and not knows(actor, putter):
+                other, why = putter, "two ranks signal by it, of different groups; give each group memory of its own, or channels"
+        if other is not None:
+            line = other.actor.line(other.location)
+            message = (
+                f"{actor.describe(location)} uses {word.shadow.allocation.label(word.address)}, as does "
+                f"{other.actor.describe(other.location)}{f' at {line}' if line else ''}: {why}"
+            )
+            self._lints.report_at("TD110", message, actor, location, (other.actor, other.location))
 
     def waited(self, word: Word, actor: Any, access: Access, compare: str, expected: int) -> None:
         """A wait for a word has ended; what it has learnt from it is not known yet to ``actor``."""

@@ -30,6 +30,8 @@ def _shift_to(context: Program, address: int, rank: int, what: str) -> int:
             context.memory.check_symmetric(address, what)
         # A pointer just past a symmetric tensor, or before a masked access, is still symmetric: the access itself is checked.
         here = owner
+    elif allocation.foreign:
+        raise context.memory.not_of_this_heap(allocation, what)
     else:
         here = allocation.rank
     check_peer(context, rank, what)
@@ -141,7 +143,9 @@ def notify(context: Program, address: int, rank: int, value: int, op: str, scope
                 memory.check_symmetric(address, "notify")
             if scope == "intra_node" or not 0 <= rank < context.world_size:
                 check_peer(context, rank, "notify")
-        memory.check_word(target, itemsize, "notify")
+        found = memory.check_word(target, itemsize, "notify")
+        if scope != "gpu" and found.foreign:
+            raise memory.not_of_this_heap(found, "notify")
     if context.memory_ns:
         context.settle()
     rates = context.rates

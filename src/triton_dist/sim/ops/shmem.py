@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import LanesMissingWarning, SimulationError, UnreachablePeerError
+from ...errors import LanesMissingWarning, NotSymmetricError, SimulationError, UnreachablePeerError
 from ...runtime.address_map import STRIDE, rank_of
 from ..check.actors import EACH
 from ..memory import WORDS, element_index, scalar_view
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..program import Program
 
 WARP = 32
+
+_SIGNAL_SET, _COMPARISONS = 9, ("eq", "ne", "gt", "le", "lt", "ge")
+"""NVSHMEM's numbers of what signals and waits do."""
 
 
 def _calls(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> list[tuple[tuple[int, ...], int, int]]:
@@ -78,11 +81,17 @@ def _warn_of_missing_lanes(context: Program, what: str, count: int, location: in
     )
 
 
-def _on_rank(context: Program, address: int, pe: int, what: str) -> int:
+def on_rank(context: Program, address: int, pe: int, what: str) -> int:
     """The address of the same symmetric object on ``pe``, whether or not there is a direct pointer. Raises the named errors."""
     owner = rank_of(address)
     if owner is None or owner >= context.world_size:
         owner = context.memory.check_symmetric(address, what).rank
+    allocation = context.memory.find(address)
+    if allocation is not None and allocation.foreign not in ("", "NVSHMEM"):
+        raise NotSymmetricError(
+            f'{what}: {allocation.name!r} is torch\'s symmetric memory, allocated by the backend "{allocation.foreign}", which NVSHMEM '
+            'does not know; call set_backend("NVSHMEM") before it is allocated'
+        )
     if not 0 <= pe < context.world_size:
         raise UnreachablePeerError(
             f"{what}: there is no rank {pe} in a world of {context.world_size}; ranks go from 0 to {context.world_size - 1}"
@@ -112,7 +121,7 @@ def _copy(context: Program, what: str, target: int, source: int, nbytes: int, is
 def put(context: Program, what: str, level: str, nbi: int, mask, dest, source, nbytes, pe, location: int) -> None:
     """A put lands later; one that is made several times at once lands once."""
     for (to, start, size, rank), _, first in _calls(context, what, level, mask, (dest, source, nbytes, pe), location):
-        copy = _copy(context, what, _on_rank(context, to, rank, what), start, size, False, not nbi, location)
+        copy = _copy(context, what, on_rank(context, to, rank, what), start, size, False, not nbi, location)
         if context.race is not None:
             context.race.checker.put_begins(context, what, _together(level, first), copy.target, start, size, not nbi)
         context.machine.pending.add(copy)
@@ -121,7 +130,7 @@ def put(context: Program, what: str, level: str, nbi: int, mask, dest, source, n
 def get(context: Program, what: str, level: str, nbi: int, mask, dest, source, nbytes, pe, location: int) -> None:
     """A get reads when it lands: at once, or with nbi later."""
     for (to, start, size, rank), _, first in _calls(context, what, level, mask, (dest, source, nbytes, pe), location):
-        copy = _copy(context, what, to, _on_rank(context, start, rank, what), size, True, not nbi, location)
+        copy = _copy(context, what, to, on_rank(context, start, rank, what), size, True, not nbi, location)
         if context.race is not None:
             context.race.checker.get_begins(context, what, _together(level, first), to, copy.source, size, not nbi)
         if nbi:
@@ -138,9 +147,9 @@ def put_signal(
     for (to, start, count, word, value, rank), times, first in _calls(
         context, what, level, mask, (dest, source, nbytes, sig_addr, signal, pe), location
     ):
-        address = _on_rank(context, word, rank, f"{what} (sig_addr)")
+        address = on_rank(context, word, rank, f"{what} (sig_addr)")
         context.memory.check_word(address, size, f"{what} (sig_addr)")
-        copy = _copy(context, what, _on_rank(context, to, rank, what), start, count, False, not nbi, location)
+        copy = _copy(context, what, on_rank(context, to, rank, what), start, count, False, not nbi, location)
         copy.signal = SignalUpdate(address, value * times if op == "add" else value, op, size)
         if context.race is not None:
             copy.race = context.race.checker.put_begins(context, what, _together(level, first), copy.target, start, count, not nbi)
@@ -150,7 +159,7 @@ def put_signal(
 def signal(context: Program, op: str, size: int, mask, sig_addr, signal, pe, location: int) -> None:
     """A signal lands at once: no put before it does, unless a fence has made it."""
     for (word, value, rank), times, first in _calls(context, "signal_op", "thread", mask, (sig_addr, signal, pe), location):
-        address = _on_rank(context, word, rank, "signal_op")
+        address = on_rank(context, word, rank, "signal_op")
         context.memory.check_word(address, size, "signal_op")
         if context.memory_ns:
             context.settle()
@@ -162,6 +171,18 @@ def signal(context: Program, op: str, size: int, mask, sig_addr, signal, pe, loc
         if context.race is not None:
             context.race.checker.signals(context, first if times == 1 else EACH, address, size, op == "add")
         update_signal(context, SignalUpdate(address, value * times if op == "add" else value, op, size), location, seen)
+
+
+def signal_operation(number: int) -> str:
+    """What a number says that a signal does. NVSHMEM adds where it is not SET's, among GPUs that reach each other directly."""
+    return "set" if int(number) == _SIGNAL_SET else "add"
+
+
+def comparison(number: int) -> str:
+    """What a number says that a wait compares by. Raises SimulationError for none of NVSHMEM's."""
+    if not 0 <= int(number) < len(_COMPARISONS):
+        raise SimulationError(f"wait_until: the comparison {int(number)} is none of NVSHMEM's; they are EQ 0, NE 1, GT 2, LE 3, LT 4, GE 5")
+    return _COMPARISONS[int(number)]
 
 
 def signal_wait(context: Program, mask, address, expected, compare: str, dtype: np.dtype, location: int) -> Steps:
@@ -193,7 +214,7 @@ def store_scalar(context: Program, dtype: np.dtype, mask, dest, value, pe, locat
     data = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), (context.threads,)))
     bits = data.view(f"i{size}").astype(np.int64)
     for (to, pattern, rank), _, first in _calls(context, "p", "thread", active, (dest, bits, pe), location):
-        target = _on_rank(context, to, rank, "p")
+        target = on_rank(context, to, rank, "p")
         context.memory.check_word(target, size, "p")
         context.charge((size,), 1, context.memory.find(target))
         copy = PendingCopy(context, location, target, 0, size, data=int(pattern).to_bytes(8, "little", signed=True)[:size])
@@ -205,12 +226,12 @@ def store_scalar(context: Program, dtype: np.dtype, mask, dest, value, pe, locat
 def load_scalar(context: Program, dtype: np.dtype, mask, source, pe):
     """``g``: one scalar, or an array of one for each thread where pointer or rank differ."""
     if not isinstance(source, np.ndarray) and not isinstance(pe, np.ndarray):
-        return primitives.load_word(context, _on_rank(context, source, pe, "g"), dtype, None)
+        return primitives.load_word(context, on_rank(context, source, pe, "g"), dtype, None)
     active = primitives.active_threads(context, mask)
     places = np.zeros(context.threads, np.int64)
     where, ranks = np.broadcast_to(source, places.shape), np.broadcast_to(pe, places.shape)
     for lane in np.flatnonzero(active).tolist():
-        places[lane] = _on_rank(context, int(where[lane]), int(ranks[lane]), "g")
+        places[lane] = on_rank(context, int(where[lane]), int(ranks[lane]), "g")
     return primitives.load_each(context, places, True, dtype, active)
 
 
@@ -223,7 +244,7 @@ def _remote_address(context: Program, address: int, pe: int) -> int:
     machine = context.machine
     if not 0 <= pe < context.world_size or machine.node_of(pe) != machine.node_of(context.rank):
         return 0
-    return _on_rank(context, address, pe, "remote_ptr")
+    return on_rank(context, address, pe, "remote_ptr")
 
 
 def remote_mc_ptr(context: Program, mask, address, team):
@@ -284,11 +305,11 @@ def fence(context: Program, mask) -> None:
 
 def barrier(context: Program, what: str, level: str, completes: int, mask, team, location: int) -> Steps:
     """Waits until every rank of the team has come as often as this one. Raises SimulationError if several callers of a rank come."""
-    (number,), threads = _one_caller(context, what, level, mask, (team,), location)
-    yield from _meet(context, what, number, completes, location, threads)
+    (number,), threads = one_caller(context, what, level, mask, (team,), location)
+    yield from meet(context, what, number, completes, location, threads)
 
 
-def _one_caller(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> tuple[tuple[int, ...], Threads]:
+def one_caller(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> tuple[tuple[int, ...], Threads]:
     calls = _calls(context, what, level, mask, operands, location)
     times = sum(count for _, count, _ in calls)
     if times != 1:
@@ -300,7 +321,7 @@ def _one_caller(context: Program, what: str, level: str, mask, operands: tuple, 
     return calls[0][0], _together(level, calls[0][2])
 
 
-def _members(context: Program, what: str, number: int) -> tuple[int, ...]:
+def members_of(context: Program, what: str, number: int) -> tuple[int, ...]:
     teams = context.machine.teams
     members = teams.members(context.rank, number)
     if members is None:
@@ -311,9 +332,9 @@ def _members(context: Program, what: str, number: int) -> tuple[int, ...]:
     return members
 
 
-def _meet(context: Program, what: str, number: int, completes: int, location: int, threads: Threads) -> Steps:
+def meet(context: Program, what: str, number: int, completes: int, location: int, threads: Threads) -> Steps:
     teams, pending = context.machine.teams, context.machine.pending
-    members = _members(context, what, number)
+    members = members_of(context, what, number)
     meeting = teams.meeting(context.rank, number)
     if meeting.inside is not None:
         raise SimulationError(
@@ -346,7 +367,7 @@ def _meet(context: Program, what: str, number: int, completes: int, location: in
         recorder.barrier_ends(noted, context)
 
 
-def _put_to_member(context: Program, what: str, target: int, source: int, nbytes: int, threads: Threads, location: int) -> None:
+def put_to_member(context: Program, what: str, target: int, source: int, nbytes: int, threads: Threads, location: int) -> None:
     copy = _copy(context, what, target, source, nbytes, False, True, location)
     if context.race is not None:
         context.race.checker.put_begins(context, what, threads, target, source, nbytes, True)
@@ -355,21 +376,21 @@ def _put_to_member(context: Program, what: str, target: int, source: int, nbytes
 
 def broadcast(context: Program, what: str, level: str, mask, team, dest, source, nbytes, pe_root, location: int) -> Steps:
     """The root puts to every rank of the team; all meet behind it."""
-    (number, to, start, size, root), threads = _one_caller(context, what, level, mask, (team, dest, source, nbytes, pe_root), location)
-    members = _members(context, what, number)
+    (number, to, start, size, root), threads = one_caller(context, what, level, mask, (team, dest, source, nbytes, pe_root), location)
+    members = members_of(context, what, number)
     if not 0 <= root < len(members):
         raise SimulationError(f"{what}: pe_root is {root}; it has to be a place in team {number} of {len(members)} ranks")
     if members[root] == context.rank:
         for peer in members:
-            _put_to_member(context, what, _on_rank(context, to, peer, what), start, size, threads, location)
-    yield from _meet(context, what, number, 1, location, threads)
+            put_to_member(context, what, on_rank(context, to, peer, what), start, size, threads, location)
+    yield from meet(context, what, number, 1, location, threads)
 
 
 def fcollect(context: Program, what: str, level: str, mask, team, dest, source, nbytes, location: int) -> Steps:
     """Each rank puts its part to every rank of the team; all meet behind it."""
-    (number, to, start, size), threads = _one_caller(context, what, level, mask, (team, dest, source, nbytes), location)
-    members = _members(context, what, number)
+    (number, to, start, size), threads = one_caller(context, what, level, mask, (team, dest, source, nbytes), location)
+    members = members_of(context, what, number)
     place = members.index(context.rank)
     for peer in members:
-        _put_to_member(context, what, _on_rank(context, to, peer, what) + place * size, start, size, threads, location)
-    yield from _meet(context, what, number, 1, location, threads)
+        put_to_member(context, what, on_rank(context, to, peer, what) + place * size, start, size, threads, location)
+    yield from meet(context, what, number, 1, location, threads)

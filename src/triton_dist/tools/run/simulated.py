@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -163,6 +164,7 @@ def looks_like_cuda(folder: str | None = None) -> Iterator[None]:
 def _package(name: str, **members: Any) -> ModuleType:
     module = ModuleType(name)
     module.__path__ = []
+    module.__spec__ = ModuleSpec(name, None, is_package=True)  # which importlib.util.find_spec wants
     module.__dict__.update(members)
     return module
 
@@ -191,3 +193,12 @@ def in_process(function: Callable[[], Any]) -> Callable[[], Any]:
             return function()
 
     return body
+
+
+@contextlib.contextmanager
+def simulated_cuda() -> Iterator[Callable[..., list[Any]]]:
+    """For tests of code that uses ``torch.cuda`` and "cuda" tensors: gives ``simulate`` for functions that see what a script under
+    ``triton-dist run`` sees. Modules that are imported meanwhile see it, too; all of it is put back at the end.
+    """
+    with looks_like_cuda():
+        yield lambda fn, world_size, **options: simulate(in_process(fn), world_size, **options)

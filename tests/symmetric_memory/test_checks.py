@@ -1,0 +1,128 @@
+"""What the checks say of misuse of torch's symmetric memory: signal pads that are shared or left set, workspaces that grew."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+import triton
+import triton.language as tl
+
+import triton_dist
+from triton_dist.errors import MisuseError, UseAfterFreeError
+from triton_dist.sim.simulate import simulate
+
+from .kernels import one_shot_all_reduce_kernel
+
+
+@triton.jit
+def fill_kernel(address, value, COUNT: tl.constexpr):
+    tl.store(address.to(tl.pointer_type(tl.float32)) + tl.arange(0, COUNT), tl.zeros([COUNT], tl.float32) + value)
+
+
+def handle_of(count=64, group=None):
+    if not dist.is_initialized():
+        dist.init_process_group("nccl")
+    buffer = symm_mem.empty(count, device="cuda").fill_(0)
+    return symm_mem.rendezvous(buffer, group or dist.group.WORLD)
+
+
+def barriers_on_two_streams(channels):
+    def fn():
+        handle, side = handle_of(), triton_dist.Stream()
+        handle.barrier(channel=0)
+        with triton_dist.stream(side):
+            handle.barrier(channel=channels)
+
+    return fn
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_streams_that_share_a_channel(seed):
+    with pytest.raises(MisuseError, match=r"TD110.*signal_pad of buffer\[\d\].*two streams of rank \d use it.*channel of its own"):
+        simulate(barriers_on_two_streams(0), 2, check="lint", seed=seed)
+    simulate(barriers_on_two_streams(1), 2, check="lint", seed=seed)
+
+
+def test_two_streams_in_order_may_share_a_channel():
+    def fn():
+        handle, side = handle_of(), triton_dist.Stream()
+        handle.barrier()
+        side.wait_stream(triton_dist.current_stream())
+        with triton_dist.stream(side):
+            handle.barrier()
+
+    simulate(fn, 2, check="all")
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_kernels_on_two_streams(slots):
+    """slots: by how many groups of words the second kernel's are further."""
+
+    def fn():
+        handle, side = handle_of(), triton_dist.Stream()
+        pads = handle.signal_pad_ptrs_dev
+        other = torch.tensor([address + 4 * slots * handle.world_size for address in handle.signal_pad_ptrs])
+        results = [torch.empty(64), torch.empty(64)]
+
+        def launch(pads, result):
+            one_shot_all_reduce_kernel[(1,)](
+                handle.buffer_ptrs_dev, pads, result, 64, handle.rank, WORLD=2, BLOCK=64, MEET_BEFORE=True, MEET_AFTER=True
+            )
+
+        launch(pads, results[0])
+        with triton_dist.stream(side):
+            launch(other.data_ptr(), results[1])
+        triton_dist.synchronize()
+
+    if slots:
+        simulate(fn, 2, check="lint")
+        return
+    with pytest.raises(MisuseError, match=r"TD110.*two streams of rank \d use it"):
+        simulate(fn, 2, check="lint")
+
+
+def test_groups_that_share_a_pad():
+    def fn():
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+        groups = [dist.new_group([0, 1]), dist.new_group([0, 2])]
+        buffer = symm_mem.empty(16, device="cuda")
+        for group, members in zip(groups, ([0, 1], [0, 2]), strict=True):
+            if rank in members:
+                symm_mem.rendezvous(buffer, group).barrier()
+
+    with pytest.raises(MisuseError, match=r"TD110.*signal_pad of buffer\[1\] of rank 0.*two ranks signal by it, of different groups"):
+        simulate(fn, 3, check="lint")
+
+
+def test_a_signal_that_nobody_waits_for():
+    def fn(waits):
+        handle = handle_of()
+        if handle.rank == 0:
+            handle.put_signal(1, channel=2)
+        elif waits:
+            handle.wait_signal(0, channel=2)
+
+    simulate(fn, 2, args=(True,), check="lint")
+    with pytest.raises(MisuseError, match=r"TD118.*signal_pad of buffer\[4\] of rank 1 is 1 .*put_signal\(dst_rank=1, channel=2\)"):
+        simulate(fn, 2, args=(False,), check="lint")
+
+
+def test_addresses_of_a_workspace_that_grew():
+    def fn(again):
+        dist.init_process_group("nccl")
+        group = dist.group.WORLD.group_name
+        address = symm_mem.get_symm_mem_workspace(group, 1 << 18).buffer_ptrs[dist.get_rank()]
+        fill_kernel[(1,)](address + (1 << 17), 1.0, 64)
+        triton_dist.synchronize()
+        if again:
+            address = symm_mem.get_symm_mem_workspace(group, 1 << 19).buffer_ptrs[dist.get_rank()]
+        else:
+            symm_mem.get_symm_mem_workspace(group, 1 << 19)
+        dist.barrier()
+        symm_mem.empty(1 << 17)
+        fill_kernel[(1,)](address + (1 << 17), 2.0, 64)
+
+    simulate(fn, 2, args=(True,))
+    with pytest.raises(UseAfterFreeError, match=r"store of workspace_of_group_0\[\d+\] of rank \d, which was freed before"):
+        simulate(fn, 2, args=(False,))
