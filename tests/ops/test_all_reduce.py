@@ -157,6 +157,7 @@ def test_the_method_goes_by_bytes():
     sizes = [2**power for power in range(4, 31)]
     for ranks, methods in (
         (1, "one_shot"),
+        (2, "ll one_shot library"),
         (4, "ll two_shot library"),
         (8, "ll one_shot two_shot library"),
         (9, "one_shot two_shot library"),

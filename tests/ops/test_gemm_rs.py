@@ -424,3 +424,18 @@ def test_the_choice_follows_the_costs(monkeypatch):
     times = [scatter_plan.pipelined_time(4, rows, 8192, 7168, 2) for rows in (256, 512, 1024, 2048)]
     assert times == sorted(times)
     assert scatter_plan.choose_ar_method("auto") == "all_reduce" and scatter_plan.choose_ar_method("small") == "small"
+
+
+def test_the_choice_between_two_ranks():
+    """By what was measured: tiles that fill the GPU's turns badly are not for "fused", nor is what TMA can't have."""
+
+    def chosen(rows: int, columns: int, tma: bool = True, itemsize: int = 2) -> str:
+        return scatter_plan.choose_rs_method("auto", 2, rows, columns, 4096, itemsize, "cuda", tma)
+
+    assert chosen(1, 4096) == chosen(511, 4096) == "split"
+    assert chosen(512, 4096) == chosen(512, 8192) == chosen(512, 12288) == "fused"
+    assert chosen(512, 5120) == chosen(512, 4096, tma=False) == "split"
+    assert chosen(2048, 8192) == "direct" and chosen(2048, 5120) == "halves"
+    assert chosen(2048, 8192, itemsize=1) in scatter_plan.RS_METHODS
+    sums = [scatter_plan.choose_ar_method("auto", 2, nbytes, "cuda") for nbytes in (1 << 20, 2 << 20, 4 << 20)]
+    assert sums == ["all_reduce", "split", "all_reduce"] and scatter_plan.choose_ar_method("auto", 4, 2 << 20, "cuda") == "all_reduce"

@@ -181,6 +181,7 @@ def test_the_method_of_reduce_scatter_goes_by_bytes():
     sizes = [2**power for power in range(4, 31)]
     order = [module.choose_method(nbytes, 4) for nbytes in sizes]
     assert set(order) == {"one_shot", "library"} and order == sorted(order, reverse=True)
+    assert [module.choose_method(nbytes, 2) for nbytes in (1 << 10, 1 << 20, 1 << 30)] == ["library", "one_shot", "library"]
     assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"one_shot"} == {module.choose_method(2**40, 1)}
 
 

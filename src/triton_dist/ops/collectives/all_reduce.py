@@ -30,9 +30,11 @@ from .staging import MAX_PROGRAMS, Staging, end_call, meet, programs_for, stagin
 from .words import round_up
 
 METHODS = ("auto", "ll", "one_shot", "two_shot", "library")
-_LOW_LATENCY_WIRE_BYTES = 3 << 19
+_LOW_LATENCY_WIRE_BYTES = 2 << 20
 """What "ll" sends from a rank at most, twice the data to every peer: beyond, a signal costs less than its flags."""
 _LOW_LATENCY_RANKS = 8
+_PAIR_ONE_SHOT_BYTES = 32 << 20
+"""Between two ranks adding up everything moves no more over the link than adding up a part; beyond, the library is as fast."""
 _ONE_SHOT_BYTES = 256 << 10
 _TWO_SHOT_BYTES = 8 << 20
 _MOST_PROGRAM_BYTES = 16 << 10
@@ -147,6 +149,8 @@ def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for so many bytes on so many ranks of a machine that was not tuned."""
     if 1 < size <= _LOW_LATENCY_RANKS and 2 * nbytes * (size - 1) <= _LOW_LATENCY_WIRE_BYTES:
         return "ll"
+    if size == 2:
+        return "one_shot" if exact or nbytes <= _PAIR_ONE_SHOT_BYTES else "library"
     if nbytes <= _ONE_SHOT_BYTES or size == 1:
         return "one_shot"
     return "two_shot" if exact or nbytes <= _TWO_SHOT_BYTES else "library"

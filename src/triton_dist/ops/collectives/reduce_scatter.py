@@ -35,6 +35,8 @@ from .words import round_up
 
 _ONE_SHOT_BYTES = 16 << 20
 """Bytes of x up to which the kernel is chosen. Not measured yet."""
+_PAIR_LIBRARY_BYTES = 512 << 10
+"""Below this many bytes NCCL is faster between two ranks (measured on two H200s)."""
 _MOST_PROGRAM_BYTES = 16 << 10
 """What a program loads from one rank at a time."""
 
@@ -114,7 +116,10 @@ def reduce_scatter(
 
 def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for so many bytes of x on so many ranks. exact: not the library."""
-    return "one_shot" if exact or size == 1 or nbytes <= _ONE_SHOT_BYTES else "library"
+    if exact or size == 1:
+        return "one_shot"
+    smallest = _PAIR_LIBRARY_BYTES if size == 2 else 0
+    return "one_shot" if smallest <= nbytes and nbytes <= _ONE_SHOT_BYTES else "library"
 
 
 def reduce_scatter_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:

@@ -102,7 +102,7 @@ def run_gemm_ar(
     if team.size == 1:
         library.matmul(operands.a, b, out, operands.scales, bias)
         return out
-    chosen = choose_ar_method(method)
+    chosen = choose_ar_method(method, team.size, out.numel() * out.element_size(), out.device.type)
     if chosen == "library":
         library.all_reduce_product(operands, out, team, group)
     elif chosen == "rs_ag":

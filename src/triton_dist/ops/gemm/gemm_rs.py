@@ -170,7 +170,8 @@ def run_gemm_rs(
     if tiles is not None:
         check_tiles(tiles, 1, operands.a.element_size())
     problem = _Problem(operands, out, team, group, tiles or Tiles(k=128 // operands.a.element_size()))
-    chosen = choose_rs_method(method, team.size, out.shape[0], operands.columns, operands.depth, operands.a.element_size(), a.device.type)
+    shape = (out.shape[0], operands.columns, operands.depth, operands.a.element_size())
+    chosen = choose_rs_method(method, team.size, *shape, a.device.type, suits_scattering(operands, out))
     if chosen == "library":
         library.reduce_scatter_product(operands, out, team, group)
     elif chosen == "torch":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 
 import torch.distributed as dist
+import triton
 
-from .plan import H100, Rates, library_time
+from .plan import H100, Rates, Tiles, library_time
 
 RS_METHODS = ("pipelined", "halves", "direct", "fused", "split", "small", "library", "torch")
 AR_METHODS = ("split", "small", "all_reduce", "rs_ag", "library")
@@ -18,6 +19,10 @@ SPLIT_BYTES = 4 << 20
 _LIBRARY_START = 16.0
 _LIBRARY_RATE = 0.254e6
 """Of the library's reduce-scatter: microseconds, and bytes a microsecond."""
+_PAIR_SUM_BYTES = 1 << 20, 3 << 20
+"""Bytes of a result between which "split" beats ``all_reduce`` behind a product, on two ranks."""
+_FULL_TURNS, _SMS = 0.9, 132
+"""Share of the SMs that tiles keep busy, from which on "fused" is worth it; the SMs of an H200."""
 _PUSH_START = 6.0
 _PUSH_RATE = 0.2e6
 
@@ -36,18 +41,45 @@ def _modelled_rs_method(size: int, rows: int, columns: int, depth: int, itemsize
     return best if won or not library else "library"
 
 
-def choose_rs_method(method: str, size: int, rows: int, columns: int, depth: int, itemsize: int, device_type: str) -> str:
-    """The method for ``rows`` of the result on each of ``size`` ranks; on the simulator "auto" is "pipelined"."""
+def pair_rs_method(rows: int, columns: int, tma: bool) -> str:
+    """The method for ``rows`` on each of two ranks, operands of 16 bits: by what was measured on two H200s, see docs/gemm_rs.md.
+
+    tma: whether "fused" can have the operands. The library was not the fastest for any of the shapes.
+    """
+    if rows < 512:
+        return "split"
+    if rows >= 1024:
+        return "direct" if columns >= 8192 else "halves"
+    tiles = 2 * triton.cdiv(rows, Tiles.m) * triton.cdiv(columns, Tiles.n)
+    full = tiles / (triton.cdiv(tiles, _SMS) * _SMS)
+    return "fused" if tma and full >= _FULL_TURNS else "split"
+
+
+def choose_rs_method(
+    method: str, size: int, rows: int, columns: int, depth: int, itemsize: int, device_type: str, tma: bool = False
+) -> str:
+    """The method for ``rows`` of the result on each of ``size`` ranks; on the simulator "auto" is "pipelined".
+
+    tma: whether "fused" can have the operands.
+    """
     if method != "auto":
         return method
     if device_type != "cuda":
         return "pipelined"
+    if size == 2 and itemsize == 2:
+        return pair_rs_method(rows, columns, tma)
     return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized())
 
 
-def choose_ar_method(method: str) -> str:
-    """The method of a GEMM + all-reduce: the product and ``all_reduce``, which has a choice of its own, until the others are measured."""
-    return "all_reduce" if method == "auto" else method
+def choose_ar_method(method: str, size: int = 1, nbytes: int = 0, device_type: str = "cpu") -> str:
+    """The method of a GEMM + all-reduce of so many bytes: the product and ``all_reduce``, which has a choice of its own.
+
+    Between two ranks, for some sizes, the kernel that needs no copy of the product: measured on two H200s.
+    """
+    if method != "auto":
+        return method
+    low, high = _PAIR_SUM_BYTES
+    return "split" if device_type == "cuda" and size == 2 and low < nbytes <= high else "all_reduce"
 
 
 def pipelined_time(size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> float:
