@@ -137,7 +137,8 @@ def missing_peer() -> None:
 
 
 def missing_flags() -> None:
-    """Rank 0 stays away from an all-reduce whose data carry their own signal; the word named is the flag's half. Rank 0 sees no error."""
+    """Rank 0 stays away from an all-reduce whose data carry their own signal; the word named is the flag's half. Rank 0 sees no error
+    before the end."""
     triton_dist.initialize(wait_timeout=BOUND)
     rank, x = triton_dist.rank(), torch.ones(5, device=triton_dist.device())
     all_reduce(x, method="ll")
@@ -154,7 +155,8 @@ def missing_flags() -> None:
     else:
         time.sleep(BOUND + 1)
         triton_dist.check()
-    triton_dist.finalize()
+    with contextlib.suppress(errors.PeerLostError):  # rank 0 may find the others gone
+        triton_dist.finalize()
 
 
 def replayed_graph() -> None:

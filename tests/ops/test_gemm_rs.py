@@ -429,12 +429,14 @@ def test_the_choice_follows_the_costs(monkeypatch):
 def test_the_choice_between_two_ranks():
     """By what was measured: tiles that fill the GPU's turns badly are not for "fused", nor is what TMA can't have."""
 
-    def chosen(rows: int, columns: int, tma: bool = True, itemsize: int = 2) -> str:
-        return scatter_plan.choose_rs_method("auto", 2, rows, columns, 4096, itemsize, "cuda", tma)
+    def chosen(rows: int, columns: int, depth: int = 4096, tma: bool = True, itemsize: int = 2) -> str:
+        return scatter_plan.choose_rs_method("auto", 2, rows, columns, depth, itemsize, "cuda", tma)
 
     assert chosen(1, 4096) == chosen(511, 4096) == "split"
-    assert chosen(512, 4096) == chosen(512, 8192) == chosen(512, 12288) == "fused"
+    assert chosen(512, 4096) == chosen(512, 8192) == chosen(512, 12288) == chosen(1024, 4096, 7168) == "fused"
     assert chosen(512, 5120) == chosen(512, 4096, tma=False) == "split"
+    assert chosen(768, 5120) == chosen(1024, 5120) == "pipelined" and chosen(1024, 8192) == "halves"
+    assert chosen(768, 5120, 12800) == chosen(1024, 5120, 12800) == chosen(1024, 8192, 14336) == "direct"
     assert chosen(2048, 8192) == "direct" and chosen(2048, 5120) == "halves"
     assert chosen(2048, 8192, itemsize=1) in scatter_plan.RS_METHODS
     sums = [scatter_plan.choose_ar_method("auto", 2, nbytes, "cuda") for nbytes in (1 << 20, 2 << 20, 4 << 20)]

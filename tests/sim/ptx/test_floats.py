@@ -245,3 +245,21 @@ def test_approximate_functions(name, evaluate):
     }[name]  # fmt: skip
     (found,) = evaluate(f"{name}.approx.ftz.f32 $0, $1;" if name != "tanh" else "tanh.approx.f32 $0, $1;", [32], x.view(np.uint32))
     np.testing.assert_allclose(found.view(np.float32), function(x.astype(np.float64)), rtol=2e-7)
+
+
+@pytest.mark.parametrize("kind", ("f32", "f64"))
+def test_zero_is_a_normal_number(kind, evaluate):
+    """As an H200 has it."""
+    dtype = np.dtype(FORMATS[kind][2])
+    tiny = np.finfo(dtype).tiny
+    given = np.array([0.0, -0.0, tiny, tiny / 2, np.inf, np.nan], dtype).view(f"u{dtype.itemsize}")
+    (found,) = evaluate(f"{{ .reg .pred %p; testp.normal.{kind} %p, $1; selp.u32 $0, 1, 0, %p; }}", [32], given)
+    assert found.tolist() == [1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("bf16x2", 0x0000), ("f16x2", 0x8000)])
+def test_relu_of_minus_zero(kind, bits, evaluate):
+    """As an H200 has it: pairs of bf16 lose the sign."""
+    minus_zero = np.array([0x80000000], np.uint32)
+    (found,) = evaluate(f"cvt.rn.relu.{kind}.f32 $0, $1, $2;", [32], minus_zero, minus_zero)
+    assert found.tolist() == [bits << 16 | bits]

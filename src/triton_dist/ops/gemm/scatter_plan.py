@@ -21,7 +21,9 @@ _LIBRARY_RATE = 0.254e6
 """Of the library's reduce-scatter: microseconds, and bytes a microsecond."""
 _PAIR_SUM_BYTES = 1 << 20, 3 << 20
 """Bytes of a result between which "split" beats ``all_reduce`` behind a product, on two ranks."""
-_FULL_TURNS, _SMS = 0.9, 132
+_DEEP, _WIDE = 6144, 8192
+"""Of a product between two ranks: from so much K on it takes longer than its copies, and so many columns leave each copy long."""
+_FULL_TURNS, _SMS = 0.93, 132
 """Share of the SMs that tiles keep busy, from which on "fused" is worth it; the SMs of an H200."""
 _PUSH_START = 6.0
 _PUSH_RATE = 0.2e6
@@ -41,18 +43,22 @@ def _modelled_rs_method(size: int, rows: int, columns: int, depth: int, itemsize
     return best if won or not library else "library"
 
 
-def pair_rs_method(rows: int, columns: int, tma: bool) -> str:
+def pair_rs_method(rows: int, columns: int, depth: int, tma: bool) -> str:
     """The method for ``rows`` on each of two ranks, operands of 16 bits: by what was measured on two H200s, see docs/gemm_rs.md.
 
     tma: whether "fused" can have the operands. The library was not the fastest for any of the shapes.
     """
     if rows < 512:
         return "split"
-    if rows >= 1024:
-        return "direct" if columns >= 8192 else "halves"
     tiles = 2 * triton.cdiv(rows, Tiles.m) * triton.cdiv(columns, Tiles.n)
-    full = tiles / (triton.cdiv(tiles, _SMS) * _SMS)
-    return "fused" if tma and full >= _FULL_TURNS else "split"
+    full, deep = tiles / (triton.cdiv(tiles, _SMS) * _SMS) >= _FULL_TURNS, depth >= _DEEP
+    if rows >= 2048:
+        return "direct" if columns >= _WIDE else "halves"
+    if rows >= 1024:
+        return ("fused" if tma and full and columns < _WIDE else "direct") if deep else "halves" if full else "pipelined"
+    if tma and full:
+        return "fused"
+    return "split" if rows < 768 else "direct" if deep else "pipelined"
 
 
 def choose_rs_method(
@@ -67,7 +73,7 @@ def choose_rs_method(
     if device_type != "cuda":
         return "pipelined"
     if size == 2 and itemsize == 2:
-        return pair_rs_method(rows, columns, tma)
+        return pair_rs_method(rows, columns, depth, tma)
     return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized())
 
 
