@@ -25,12 +25,11 @@ def test_every_method_is_run_and_checked(tmp_path, capsys):
     assert [(case.sizes["M"], case.mode) for case in report.cases] == [(8, "eager"), (8, "graph"), (2, "eager"), (2, "graph")]
     for case in report.cases:
         states = {method.name: method.status for method in case.methods}
-        assert states.pop("torch-fused") == "failed"  # torch has it for CUDA only
-        assert set(states) == set(ag_gemm.METHODS) - {"torch-fused"} and set(states.values()) == {"measured"}
+        assert set(states) == set(ag_gemm.METHODS) and set(states.values()) == {"measured"}
         assert 0 < case.ours.error < case.ours.tolerance and case.method("nccl-all-gather").error == 0
-        assert case.comparison.best_peer == "nccl+cublas" and case.comparison.bound_us > 0
+        assert case.comparison.best_peer in ("nccl+cublas", "torch-fused") and case.comparison.bound_us > 0
     text = capsys.readouterr().out
-    assert "A dry run: these are not times of a GPU." in text and "torch-fused failed (rank 0: NotImplementedError" in text
+    assert "A dry run: these are not times of a GPU." in text
 
 
 def test_a_wrong_operator_is_marked_wrong(tmp_path, monkeypatch):

@@ -9,8 +9,6 @@ from harness.results import load
 import triton_dist.ops
 
 BENCHMARKS = pytest.mark.parametrize("benchmark", [gemm_rs, gemm_ar], ids=["gemm_rs", "gemm_ar"])
-FAILS_HERE = {"torch-fused", "torch-one-shot", "torch-two-shot"}
-"""torch has them for CUDA only."""
 
 
 def dry(benchmark, tmp_path, *words):
@@ -28,9 +26,9 @@ def test_every_method_of_a_sum_is_run_and_checked(benchmark, tmp_path):
         states = {method.name: method.status for method in case.methods}
         left_out = set() if scattered else {"ours:rs_ag"}
         assert set(states) == {*benchmark.METHODS, *benchmark.VARIANTS} - left_out
-        assert {name for name, state in states.items() if state != "measured"} == FAILS_HERE & set(states)
+        assert set(states.values()) == {"measured"}
         assert 0 < case.ours.error < case.ours.tolerance
-        assert case.comparison.best_peer == "nccl+cublas" and case.comparison.bound_us > 0
+        assert case.comparison.best_peer is not None and case.comparison.bound_us > 0
 
 
 @BENCHMARKS

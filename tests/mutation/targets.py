@@ -34,6 +34,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/collectives/reduction.py",
     "src/triton_dist/ops/collectives/words.py",
     "src/triton_dist/ops/team.py",
+    "src/triton_dist/ops/repeat.py",
     "src/triton_dist/ops/replay.py",
     "src/triton_dist/ops/gemm/custom_ops.py",
     "src/triton_dist/ops/gemm/gemm_ar.py",

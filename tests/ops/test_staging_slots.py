@@ -10,6 +10,7 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.ops import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
+from triton_dist.ops.collectives.plans import Plan
 from triton_dist.ops.collectives.words import dense, word_of
 from triton_dist.ops.team import Team, find_team
 
@@ -35,7 +36,8 @@ def launch_of(collective: str, x: torch.Tensor, team: Team):
     out = torch.empty(rows, dtype=x.dtype)
     if collective == "broadcast":
         return make(x, out, 0, team, None)
-    return make(x, out, team, None, *((tl.float32, "sum") if "reduce" in collective else ()))
+    plan = (Plan("one_shot"),) if "all_reduce" in collective else ()
+    return make(x, out, team, None, *((tl.float32, "sum") if "reduce" in collective else ()), *plan)
 
 
 def slots(collective: str) -> list[tuple[int, int, int]]:

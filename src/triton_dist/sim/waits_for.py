@@ -72,11 +72,16 @@ def place_in_order(actor: Any) -> tuple:
     return (actor.rank, isinstance(actor, Task), getattr(actor, "pid", (0, 0, 0))[::-1], actor.waiting.address)
 
 
+def _sets(words: dict[int, int], request: WaitRequest, own: bool) -> bool:
+    """Whether these words hold the one that ``request`` waits for; what a program's own wait swaps when it ends does not count."""
+    return request.address in words and not (own and words[request.address] == request.location)
+
+
 def waits_for(machine: Machine) -> WaitsFor:
     """Who waits for whom in a machine whose run has failed: its programs are let go on to see it, so nobody can go on with them after."""
     if machine.waits_for is None:
         actors = sorted(machine.parked(), key=place_in_order)
         words = words_to_come(machine, [(actor, actor.waiting) for actor in actors])
-        setters = [[other for other, those in enumerate(words) if actor.waiting.address in those] for actor in actors]
+        setters = [[other for other, those in enumerate(words) if _sets(those, actor.waiting, actor is actors[other])] for actor in actors]
         machine.waits_for = WaitsFor(actors, words, setters)
     return machine.waits_for

@@ -121,7 +121,7 @@ def failure_finding(recorder: Recorder, error: BaseException) -> Finding | None:
 
 def _name_setters(recorder: Recorder, sides: list[Side]) -> list[int]:
     """Add to the text of each wait who would set its word if that one did not wait itself. Gives indices of sides, each of which waits for
-    the next one and the last for the first; empty where there is no circle.
+    the next one and the last for the first; empty where there is no circle, or one that waits is not shown.
     """
     found, index_of = waits_for(recorder.machine), {}
     for index, side in enumerate(sides):
@@ -130,7 +130,8 @@ def _name_setters(recorder: Recorder, sides: list[Side]) -> list[int]:
             index_of[id(actor)] = index
             if text := found.who_would_set(actor):
                 side.what += f"; {text}"
-    return [index_of[id(actor)] for actor in found.circle()]
+    circle = found.circle()
+    return [index_of[id(actor)] for actor in circle] if all(id(actor) in index_of for actor in circle) else []
 
 
 def _count(sides: list[Side]) -> str:
