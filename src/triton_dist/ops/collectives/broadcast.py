@@ -26,7 +26,7 @@ from .staging import LINE, end_call, meet, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 8 << 20
-"""Bytes that may leave the source up to which the kernel is chosen. Not measured yet."""
+"""Bytes that may leave the source up to which the kernel is chosen. Measured between two ranks only."""
 _PAIR_LIBRARY_BYTES = 512 << 10
 """Below this many bytes NCCL is faster between two ranks (measured on two H200s)."""
 
