@@ -252,6 +252,15 @@ def test_pieces_of_registers(evaluate):
     )  # fmt: skip
 
 
+def test_vectors_of_registers(evaluate):
+    look(
+        "{ .reg .v4 .b32 %a, %b; mov.v4.b32 %a, 7; mov.b64 {%a.x, %a.y}, $1; mov.v4.b32 %b, %a; add.u32 %b.x, %b.x, %b.w; "
+        "mov.b64 $0, {%b.x, %b.z}; }",
+        64, operands(64, 1), lambda x: (x + 7) % (1 << 32) | 7 << 32, evaluate,
+    )  # fmt: skip
+    look("{ .reg .v2 .b32 %a; mov.v2.b32 %a, {$1, $2}; mov.b64 $0, %a; }", 64, operands(32, 2), lambda x, y: x | y << 32, evaluate)
+
+
 @pytest.mark.parametrize("given", _TYPES)
 @pytest.mark.parametrize("taken", _TYPES)
 def test_conversions_between_integers(given, taken, evaluate):

@@ -95,6 +95,8 @@ WRONG_TEXTS = {
     "add.u32 $0, $1;": "takes 3 operands, not 2",
     "{ .reg .u32 %a; .reg .u32 %a; }": "declared twice",
     "{ .reg .u31 %a; }": "no type of a register",
+    "{ .reg .v2 .u32 %a; mov.v4.u32 %a, 0; }": "moves 4 registers into 4",
+    "{ .reg .v2 .u32 %a; mov.u32 $0, %a.z; }": "neither declared",
     "@$1 mov.u32 $0, $1;": "predicate",
     "ld.acquire.global.u32 $0, [$1];": "needs a scope",
     "ld.global.u32 $0, [$1];": "a global address has 64",

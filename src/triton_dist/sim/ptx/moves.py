@@ -16,9 +16,12 @@ from .types import B128, TYPES, PtxType
 @pure
 def _move(instruction: Instruction) -> Run:
     form = Form(instruction)
+    parts = next((count for name, count in (("v2", 2), ("v4", 4)) if form.flag(name)), 0)
     kind = form.type()
     form.done(2)
     target, source = instruction.operands
+    if parts:
+        return _each(instruction, kind, target, source, parts)
     if isinstance(source, Vector):
         return _joined(instruction, kind, source, target)
     if isinstance(target, Vector):
@@ -26,6 +29,21 @@ def _move(instruction: Instruction) -> Run:
     read = contents(instruction, source, kind.bits, kind.kind == "f", wider=isinstance(source, Special))
     write = writer(instruction, target, kind)
     return lambda frame, mask: write(frame, read(frame), mask)
+
+
+def _each(instruction: Instruction, kind: PtxType, target, source, parts: int) -> Run:
+    """``mov.v2``, ``mov.v4``: register by register; a number goes into each."""
+    sources = source.items if isinstance(source, Vector) else (source,) * parts
+    if not isinstance(target, Vector) or {len(target.items), len(sources)} != {parts}:
+        raise instruction.wrong(f"it moves {parts} registers into {parts}")
+    reads = [contents(instruction, item, kind.bits, kind.kind == "f") for item in sources]
+    writes = [writer(instruction, item, kind) for item in target.items]
+
+    def run(frame, mask) -> None:
+        for write, found in zip(writes, [read(frame) for read in reads], strict=True):
+            write(frame, found, mask)
+
+    return run
 
 
 def _piece(instruction: Instruction, kind: PtxType, vector: Vector) -> PtxType:

@@ -11,6 +11,8 @@ from .tokens import Token, tokenize
 from .types import TYPES
 
 _END = Token("end", "the end", 0)
+_PARTS = {".v2": "xy", ".v4": "xyzw"}
+"""Of a vector of registers: what stands behind its name and a dot."""
 
 
 class _Parser:
@@ -22,7 +24,7 @@ class _Parser:
         self.operands = [Register(slot, width, f"${slot}") for slot, width in enumerate(widths)]
         self.scope: tuple[int, ...] = ()
         self.scopes = 0
-        self.names: list[dict[str, Register]] = [{}]
+        self.names: list[dict[str, Register | Vector]] = [{}]
 
     # Tokens
 
@@ -94,17 +96,21 @@ class _Parser:
         if token.text != ".reg":
             raise self.fail(f"{token.text} is not taken in a block; only .reg declarations are", token.line)
         name = self.next().text
+        parts = _PARTS.get(name, "")
+        if parts:
+            name = self.next().text
         kind = TYPES.get(name[1:])
         width = 128 if name == ".b128" else 0 if kind is None else kind.bits
         if not width:
             raise self.fail(f"{name} is no type of a register", token.line)
         while True:
-            self.declare(width)
+            self.declare(width, parts)
             if not self.take(","):
                 break
         self.need(";")
 
-    def declare(self, width: int) -> None:
+    def declare(self, width: int, parts: str) -> None:
+        """parts: of a vector, which is declared as its registers and as what they are in braces."""
         token = self.next()
         if token.kind not in ("register", "word"):
             raise self.fail(f"expected the name of a register and found {token.text!r}", token.line)
@@ -118,8 +124,16 @@ class _Parser:
         for name in names:
             if name in self.names[-1]:
                 raise self.fail(f"the register {name} is declared twice in one scope", token.line)
-            self.names[-1][name] = Register(len(self.listing.registers), width, name)
-            self.listing.registers.append(width)
+            if parts:
+                self.names[-1][name] = Vector(tuple(self.register(f"{name}.{part}", width) for part in parts))
+            else:
+                self.register(name, width)
+
+    def register(self, name: str, width: int) -> Register:
+        """A new register, under its name in this scope."""
+        register = self.names[-1][name] = Register(len(self.listing.registers), width, name)
+        self.listing.registers.append(width)
+        return register
 
     def instruction(self) -> None:
         begin = self.at
@@ -183,7 +197,7 @@ class _Parser:
             return Vector(tuple(items))
         raise self.fail(f"{token.text!r} is no operand", token.line)
 
-    def declared(self, name: str) -> Register | None:
+    def declared(self, name: str) -> Register | Vector | None:
         return next((names[name] for names in reversed(self.names) if name in names), None)
 
     def named(self, token: Token) -> Operand:
