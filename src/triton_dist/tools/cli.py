@@ -69,6 +69,14 @@ def _app(typer: Any) -> Any:
             print(f"triton-dist {__version__}")
             raise typer.Exit()
 
+    from .cli_compile import register
+
+    for commands in (_about_the_machine, _about_scripts, register):
+        commands(app, typer)
+    return app
+
+
+def _about_the_machine(app: Any, typer: Any) -> None:
     @app.command()
     def doctor(
         as_json: bool = typer.Option(False, "--json", help="Print one JSON object instead of tables."),
@@ -101,8 +109,10 @@ def _app(typer: Any) -> Any:
         """Measure this machine's collectives and write the table that they choose by. Start it by torchrun, one rank a GPU."""
         from .tune.command import tune as tune_machine
 
-        raise typer.Exit(tune_machine(operators=names(operators), max_bytes=max_bytes, budget=budget, dry_run=dry_run, ranks=ranks))
+        raise typer.Exit(tune_machine(operators=_names(operators), max_bytes=max_bytes, budget=budget, dry_run=dry_run, ranks=ranks))
 
+
+def _about_scripts(app: Any, typer: Any) -> None:
     several_ranks = typer.Option(["2"], "--ranks", help="Simulated ranks; several numbers, separated by commas, are tried in turn.")
     script_arguments = typer.Argument(None, help="The script's own arguments; options of triton-dist come before the script.")
 
@@ -155,26 +165,24 @@ def _app(typer: Any) -> Any:
         from .check.command import check as check_script
 
         options = {
-            "ranks": numbers("--ranks", ",".join(ranks)), "nodes": nodes, "seeds": seeds, "first_seed": first_seed,
-            "schedules": names(schedules), "budget": budget, "time_limit": time_limit, "check": looks_for, "ignore": names(ignore),
-            "architectures": () if no_compile else numbers("--arch", arch), "gpu": gpu, "heap_size": heap_size,
+            "ranks": _numbers("--ranks", ",".join(ranks)), "nodes": nodes, "seeds": seeds, "first_seed": first_seed,
+            "schedules": _names(schedules), "budget": budget, "time_limit": time_limit, "check": looks_for, "ignore": _names(ignore),
+            "architectures": () if no_compile else _numbers("--arch", arch), "gpu": gpu, "heap_size": heap_size,
         }  # fmt: skip
         raise typer.Exit(check_script(script, arguments or [], options, as_json=as_json))
 
-    from .cli_compile import register
 
-    register(app, typer)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
-    def names(text: str) -> tuple[str, ...]:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
 
-    def numbers(option: str, text: str) -> tuple[int, ...]:
-        try:
-            return tuple(int(name) for name in names(text))
-        except ValueError:
-            raise typer.BadParameter(f"{text!r}: give numbers, separated by commas", param_hint=option) from None
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    import typer
 
-    return app
+    try:
+        return tuple(int(name) for name in _names(text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: give numbers, separated by commas", param_hint=option) from None
 
 
 if __name__ == "__main__":

@@ -310,6 +310,7 @@ def barrier(context: Program, what: str, level: str, completes: int, mask, team,
 
 
 def one_caller(context: Program, what: str, level: str, mask, operands: tuple, location: int) -> tuple[tuple[int, ...], Threads]:
+    """The operands of a call that one ``level`` of the block makes, and its threads. Raises SimulationError if several make it."""
     calls = _calls(context, what, level, mask, operands, location)
     times = sum(count for _, count, _ in calls)
     if times != 1:
@@ -322,6 +323,7 @@ def one_caller(context: Program, what: str, level: str, mask, operands: tuple, l
 
 
 def members_of(context: Program, what: str, number: int) -> tuple[int, ...]:
+    """World ranks of the team with this number. Raises SimulationError if the program's rank is in none."""
     teams = context.machine.teams
     members = teams.members(context.rank, number)
     if members is None:
@@ -333,6 +335,7 @@ def members_of(context: Program, what: str, number: int) -> tuple[int, ...]:
 
 
 def meet(context: Program, what: str, number: int, completes: int, location: int, threads: Threads) -> Steps:
+    """The barrier of a team, for one caller of each rank. completes: see ``barrier``. Raises SimulationError for a second caller."""
     teams, pending = context.machine.teams, context.machine.pending
     members = members_of(context, what, number)
     meeting = teams.meeting(context.rank, number)
