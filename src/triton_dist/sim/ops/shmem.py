@@ -335,7 +335,10 @@ def members_of(context: Program, what: str, number: int) -> tuple[int, ...]:
 
 
 def meet(context: Program, what: str, number: int, completes: int, location: int, threads: Threads) -> Steps:
-    """The barrier of a team, for one caller of each rank. completes: see ``barrier``. Raises SimulationError for a second caller."""
+    """The barrier of a team, for one caller of each rank.
+
+    completes: whether puts under way are complete behind it. Raises SimulationError.
+    """
     teams, pending = context.machine.teams, context.machine.pending
     members = members_of(context, what, number)
     meeting = teams.meeting(context.rank, number)
