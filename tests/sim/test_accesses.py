@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import triton
 import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import triton_dist
 import triton_dist.language as dl
@@ -64,6 +65,16 @@ def test_neighbouring_tensors_are_not_reached():
 def test_null_and_unknown_pointers():
     with pytest.raises(errors.OutOfBoundsError, match="NULL pointer"):
         at_kernel[(1,)](torch.zeros(0), 0)
+
+
+def test_tensors_without_memory_are_not_in_the_way():
+    """Fake tensors, as torch.compile leaves them, and such on the meta device, while all tensors are looked through."""
+    with FakeTensorMode():
+        alive = [torch.zeros(3), torch.zeros(3).view(3)]
+    alive += [torch.zeros(3, device="meta"), torch.zeros(3).to_sparse(), torch.func.functionalize(lambda x: x)(torch.zeros(3))]
+    with pytest.raises(errors.OutOfBoundsError, match="NULL pointer"):
+        at_kernel[(1,)](torch.zeros(0), 0)
+    assert len(alive) == 5
 
 
 @triton.jit

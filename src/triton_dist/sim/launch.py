@@ -159,8 +159,12 @@ def _adopt_tensor(memory: Memory, address: int) -> Allocation | None:
     """
     for item in gc.get_objects():
         if issubclass(type(item), torch.Tensor) and item.device.type == "cpu" and item.layout == torch.strided:
-            storage = item.untyped_storage()
-            if storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():
+            try:
+                storage = item.untyped_storage()
+                begin, nbytes = storage.data_ptr(), storage.nbytes()
+            except (RuntimeError, NotImplementedError):
+                continue  # a tensor without memory, such as torch.compile's
+            if 0 < begin <= address < begin + nbytes:
                 return memory.register(item)
     return None
 
