@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,10 @@ def load_module(source: str) -> ModuleType:
     name = "kernels_" + hashlib.sha256(source.encode()).hexdigest()[:16]
     _FOLDER.mkdir(exist_ok=True)
     path = _FOLDER / f"{name}.py"
-    path.write_text(source)
+    # In one step: another process may import the same text meanwhile.
+    written = path.with_suffix(f".{os.getpid()}")
+    written.write_text(source)
+    written.replace(path)
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
