@@ -9,7 +9,7 @@ import pytest
 from tests.worlds.world import CpuProcessWorld
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cpu_processes() -> Iterator[CpuProcessWorld]:
     """The workers."""
     made = CpuProcessWorld()
