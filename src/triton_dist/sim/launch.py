@@ -157,8 +157,10 @@ def _adopt_tensor(memory: Memory, address: int) -> Allocation | None:
 
     Only for a launch outside of ``simulate``, inside which every tensor is known from the start.
     """
+    from torch._subclasses.fake_tensor import is_fake
+
     for item in gc.get_objects():
-        if issubclass(type(item), torch.Tensor) and item.device.type == "cpu" and item.layout == torch.strided:
+        if issubclass(type(item), torch.Tensor) and not is_fake(item) and item.device.type == "cpu" and item.layout == torch.strided:
             try:
                 storage = item.untyped_storage()
                 begin, nbytes = storage.data_ptr(), storage.nbytes()

@@ -43,6 +43,7 @@ def _modelled_rs_method(size: int, rows: int, columns: int, depth: int, itemsize
     return best if won or not library else "library"
 
 
+@functools.lru_cache(maxsize=4096)
 def pair_rs_method(rows: int, columns: int, depth: int, tma: bool) -> str:
     """The method for ``rows`` on each of two ranks, operands of 16 bits: by what was measured on two H200s, see docs/gemm_rs.md.
 
