@@ -48,3 +48,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    spread_programs(items)
+
+
+def spread_programs(items: list[pytest.Item]) -> None:
+    """Order tests so that those that run whole programs, which take minutes, lie evenly between the others: several workers share them."""
+    short = [item for item in items if "world" in getattr(item, "fixturenames", ())]
+    long = [item for item in items if "world" not in getattr(item, "fixturenames", ())]
+    place = {item: number / len(group) for group in (long, short) for number, item in enumerate(group)}
+    items.sort(key=place.__getitem__)
