@@ -22,7 +22,7 @@ from ...errors import TuningTableError
 from ...runtime.preload import Launch
 from ..repeat import repeated
 from ..team import Team, find_team
-from .arguments import LIBRARY_DTYPES, LIBRARY_OPERATIONS, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .arguments import LIBRARY_OPERATIONS, check_method, check_tensor, library_reduces, made_or_checked, process_group_of
 from .low_latency import low_latency_launch
 from .plans import Plan, planned
 from .reduction import accumulator_of, reduce_staged, staging_at
@@ -137,7 +137,7 @@ def all_reduce(
     nbytes = x.numel() * x.element_size()
 
     def make() -> Launch | None:
-        own = exact or x.dtype not in LIBRARY_DTYPES or not library_can(group, x.device)
+        own = exact or not library_reduces(group, x, op)
         plan = plan_for(nbytes, team, own) if method == "auto" else Plan(method)
         return planned_launch(plan, x, out, team, group, accumulator, op)
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import InvalidArgumentError
+from ...runtime.world import current_world
 
 METHODS = ("auto", "one_shot", "library")
 """Of the collectives with one kernel."""
@@ -75,10 +76,21 @@ def check_method(what: str, method: str, exact: bool, group: object, methods: Se
 
 
 def library_can(group: object, device: torch.device) -> bool:
-    """Whether ``method="auto"`` may leave a call to ``torch.distributed``: on GPUs to NCCL only."""
+    """Whether ``method="auto"`` may leave a call to ``torch.distributed``: on GPUs to NCCL only, which wants a GPU for each rank."""
     if not dist.is_initialized() or not _has_process_group(group):
         return False
-    return device.type != "cuda" or "nccl" in dist.get_backend_config(process_group_of(group))
+    if device.type != "cuda":
+        return True
+    return "nccl" in dist.get_backend_config(process_group_of(group)) and not getattr(current_world(), "has_shared_gpus", False)
+
+
+def library_reduces(group: object, x: torch.Tensor, op: str) -> bool:
+    """Whether ``method="auto"`` may leave a reduction of ``x`` to ``torch.distributed``: not where a NaN might get lost in it.
+
+    NCCL's "max" and "min" keep the number beside a NaN; this package's give the NaN, as ``torch.maximum`` does.
+    """
+    keeps_nan = op not in ("max", "min") or not x.dtype.is_floating_point
+    return x.dtype in LIBRARY_DTYPES and keeps_nan and library_can(group, x.device)
 
 
 def process_group_of(group: object) -> dist.ProcessGroup | None:

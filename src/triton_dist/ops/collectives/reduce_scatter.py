@@ -19,12 +19,11 @@ from ...runtime.preload import Launch
 from ..repeat import repeated
 from ..team import Team, find_team
 from .arguments import (
-    LIBRARY_DTYPES,
     LIBRARY_OPERATIONS,
     check_apart,
     check_method,
     check_tensor,
-    library_can,
+    library_reduces,
     made_or_checked,
     process_group_of,
     rows_of_ranks,
@@ -104,7 +103,7 @@ def reduce_scatter(
     x = x.contiguous()
     check_apart("reduce_scatter", x, out, same_at=nbytes // team.size * team.index)
     if method == "auto":
-        own = exact or x.dtype not in LIBRARY_DTYPES or not library_can(group, x.device)
+        own = exact or not library_reduces(group, x, op)
         method = choose_method(nbytes, team.size, own)
     if method == "library":
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # its name from torch 2.13 on, and before

@@ -82,7 +82,7 @@ class CudaWorld:
         self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         try:
             self.together("looking at the world", self._check_place)
-            check_peers(self.device.index, self.world_size, self.gather)
+            self._gpus = check_peers(self.device.index, self.world_size, self.gather)
             self.streams = CudaStreams(self)
             self.together("making the wait board", lambda: self._make_board(wait_timeout))
             self.heap = CudaHeap(self, heap_size)
@@ -128,6 +128,11 @@ class CudaWorld:
             raise InvalidArgumentError(f"{self.world_size} ranks are more than the {MAX_WORLD_SIZE} that the address map has room for")
         if self.num_nodes > 1:
             raise UnreachablePeerError(f"the ranks are on {self.num_nodes} hosts; the symmetric heap reaches the GPUs of one host")
+
+    @property
+    def has_shared_gpus(self) -> bool:
+        """Whether two ranks are on one GPU, where NCCL does not run."""
+        return len(set(self._gpus)) < self.world_size
 
     @property
     def attempts(self) -> CudaAttempts:
