@@ -143,6 +143,10 @@ def clocks() -> str:
     return "; ".join(f"rank {rank} is {offset} ns ahead, within {bound} ns, drifts by {ppm} ppm" for rank, offset, bound, ppm in everyone)
 
 
+MOVED_NS = 500
+"""How much earlier a clock may read for a block that goes on after another process had the GPU. 160 ns were seen on an H200."""
+
+
 def arrows() -> str:
     """Every wait of a ring is ended by the rank before, no earlier than the clocks may be off."""
     rounds, programs = (50, 4) if gpu_each() else (3, 2)
@@ -155,7 +159,7 @@ def arrows() -> str:
     assert len(found) == size * rounds * programs, (len(found), size * rounds * programs)
     assert all(arrow.begin.rank == (arrow.end.rank - 1) % size for arrow in found)
     late = min(arrow.latency + arrow.begin.bound + arrow.end.bound for arrow in found)
-    assert late >= 0, f"a wait ended {-late:.0f} ns before its signal, beyond what the clocks may be off"
+    assert late >= -MOVED_NS, f"a wait ended {-late:.0f} ns before its signal, beyond what the clocks may be off"
     latencies = sorted(arrow.latency for arrow in found)
     return f"{len(found)} arrows; from notify to the wait's end {latencies[len(latencies) // 2]:.0f} ns in the median"
 
