@@ -23,6 +23,7 @@ from .. import context_layout, peers
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
 from ..agreement import agreed
 from ..context_words import first_words
+from ..inductor_imports import import_names_in_inductor
 from ..launcher import TIMEOUT, check_launcher
 from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
@@ -95,6 +96,7 @@ class CudaWorld:
             dist.destroy_process_group(self._control)
             raise
         self._watch(wait_timeout)
+        import_names_in_inductor()
 
     # ------------------------------------------------------------------ agreement
 
