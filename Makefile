@@ -6,12 +6,13 @@ RUN := $(VENV)/bin/python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test gpu-test lint coverage benchmark soak
+.PHONY: help demo test gpu-test gpu-soak lint coverage benchmark soak
 
 help:
 	@echo "make demo       all-gather + GEMM on simulated ranks, then a hang that is named (sets up $(VENV))"
 	@echo "make test       the tests, with no GPU (sets up $(VENV))"
 	@echo "make gpu-test   the tests on this machine's GPUs, by PYTHON=$(PYTHON) as it is: no package is installed"
+	@echo "make gpu-soak   every operator 100,000 times on all GPUs of this machine (SOAK_ARGS='--calls 1000 all_reduce' for less)"
 	@echo "make lint       format, lint and types        make coverage    tests with coverage"
 	@echo "make benchmark  times of the simulator"
 	@echo "make soak       race corpus and mutants over 200 seeds, hours; writes docs/soak.md (SOAK_ARGS='--seeds 20' for less)"
@@ -30,6 +31,9 @@ test: $(VENV)/.ready
 
 gpu-test:
 	PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m pytest tests/gpu $(PYTEST_ARGS)
+
+gpu-soak:
+	PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m torch.distributed.run --standalone --nproc-per-node gpu tests/gpu/soak_program.py $(SOAK_ARGS)
 
 lint: $(VENV)/.ready
 	$(RUN) -m ruff check .
