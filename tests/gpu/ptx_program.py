@@ -11,12 +11,14 @@ import time
 
 import ml_dtypes
 import numpy as np
+import torch
 
+from tests.gpu import ptx_compiler
 from tests.gpu.programs import Program, canonical_bits, run, simulated
 from tests.gpu.ptx_cases import FAMILIES, Family, family, programs_of
 from tests.gpu.ptx_memory_cases import FAMILIES as MEMORY_FAMILIES
 
-NAMES = (*FAMILIES, *MEMORY_FAMILIES, "random")
+NAMES = (*FAMILIES, *MEMORY_FAMILIES, "random", "compiler")
 _RELATIVE, _ABSOLUTE = 2.0**-10, 2.0**-21
 """How far an approximate instruction may be off: PTX promises tanh 11 bits, and lg2 near 1 an absolute error."""
 
@@ -53,6 +55,8 @@ def differences(program: Program, simulator: dict[str, np.ndarray], gpu: dict[st
 
 def check(name: str, device: str = "cuda") -> bool:
     """Run one family both ways; print the line. Whether all is the same."""
+    if name == "compiler":
+        return check_compiler(device)
     begin = time.time()
     chosen, listed = programs(name)
     wrong: list[str] = []
@@ -71,6 +75,18 @@ def check(name: str, device: str = "cuda") -> bool:
     for line in wrong[:40]:
         print(f"  {line[:400]}", flush=True)
     return not wrong
+
+
+def check_compiler(device: str) -> bool:
+    """Whether the assembler has the fault that ``ptx_compiler`` tells of, and no other."""
+    program = ptx_compiler.products()
+    gpu = run(program, device)
+    with simulated():
+        ours = run(program, "cpu")
+    text, known = ptx_compiler.verdict(ours, gpu, program.inputs)
+    version = ptx_compiler.ptxas_version(10 * torch.cuda.get_device_capability()[0]) if torch.cuda.is_available() else "none"
+    print(f"compiler: ptxas {version}, {text}", flush=True)
+    return known
 
 
 def main() -> int:

@@ -23,4 +23,6 @@ RUNNING: tuple[Lint, ...] = (
     Lint("TD116", "rank-specialized", "The rank is an integer argument: rank 1 compiles a kernel of its own.", warns=True),
     Lint("TD117", "grid-differs", "A program waits for ever in a kernel that the ranks have launched with different grids."),
     Lint("TD118", "signal-pad-left-set", "A word of a signal pad is not zero when everything has run: a signal to its next user."),
+    Lint("TD119", "asm-hides-operand", "Inline assembly declares a register by a name that the compiler may have given to an operand."),
+    Lint("TD120", "asm-overwrites-operand", "Inline assembly writes a result before it has read an operand of the same kind.", warns=True),
 )  # fmt: skip

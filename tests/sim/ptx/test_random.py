@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.gpu import ptx_program
+from tests.gpu import ptx_compiler, ptx_program
 from tests.gpu.programs import run, simulated
 from tests.gpu.ptx_cases import FAMILIES, Case, bits_type, control_cases, operand, programs_of, random_case, width
 from tests.gpu.ptx_memory_cases import FAMILIES as MEMORY_FAMILIES
@@ -57,6 +57,23 @@ def test_programs_for_a_gpu_run_here(family):
         raw = other[name].view(f"u{other[name].dtype.itemsize}")
         raw[3] ^= 1 << 8 * raw.itemsize - 2
         assert len(ptx_program.differences(program, other, found, chosen.close)) == 1
+
+
+def test_the_fault_of_an_assembler_is_told_from_others(capsys):
+    program = ptx_compiler.products()
+    with simulated():
+        ours = run(program, "cpu")
+    assert ptx_compiler.verdict(ours, ours, program.inputs)[1]
+    a, b, c = (array.view(np.uint64) for array in program.inputs.values())
+    assert all(
+        int(found) == (int(x) * int(y) + int(z)) % (1 << 64) for x, y, z, found in zip(a, b, c, ours["out0_0"].view(np.uint64), strict=True)
+    )
+    wrong = {**ours, "out0_0": ptx_compiler.faulty(a, b, c).view(np.int64)}
+    text, known = ptx_compiler.verdict(ours, wrong, program.inputs)
+    assert known and "with the fault" in text and int(text.split()[5]) < a.size // 2
+    assert not ptx_compiler.verdict(ours, {**wrong, "out0_0": wrong["out0_0"] ^ 1}, program.inputs)[1]
+    assert ptx_program.check_compiler("cpu")
+    assert "compiler: ptxas" in capsys.readouterr().out
 
 
 def test_a_pair_is_compared_as_two_numbers():

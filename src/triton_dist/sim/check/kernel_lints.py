@@ -1,4 +1,6 @@
-"""What the IR of a kernel says before it runs: waits in loops that are software-pipelined, and loads that depend on the token of a wait."""
+"""What the IR of a kernel says before it runs: waits in loops that are software-pipelined, loads that depend on the token of a wait, and
+inline assembly whose registers may be others than it seems.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from dataclasses import dataclass, field
 
 from ..analysis import walk
 from ..ir import Block, Location, Operation
+from ..ptx.block import block_of
+from ..ptx.mistakes import Mistake, find_mistakes
 
 _LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
 
@@ -14,11 +18,12 @@ _LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
 class KernelFacts:
     """pipelined_waits: (line of the wait, stages the loop asks for or None for the kernel's own number).
 
-    tokens: for each line with loads, the lines of the waits whose tokens these loads depend on.
+    tokens: for each line with loads, the lines of the waits whose tokens these loads depend on. assembly: mistakes in blocks of inline PTX.
     """
 
     pipelined_waits: list[tuple[Location, int | None]] = field(default_factory=list)
     tokens: dict[Location, set[Location]] = field(default_factory=dict)
+    assembly: list[tuple[Location, Mistake]] = field(default_factory=list)
 
 
 def find_kernel_facts(module: Operation) -> KernelFacts:
@@ -31,7 +36,18 @@ def find_kernel_facts(module: Operation) -> KernelFacts:
                 if operation.name == "scf.for":
                     _look_at_loop(operation, facts)
             _look_at_tokens(operations, facts)
+            _look_at_assembly(function.regions[0], facts, False)
     return facts
+
+
+def _look_at_assembly(blocks: list[Block], facts: KernelFacts, repeated: bool) -> None:
+    """repeated: whether these ops are in a loop or a branch."""
+    for operation in (operation for block in blocks for operation in block.operations):
+        block = block_of(operation)
+        if block is not None:
+            facts.assembly += [(operation.location, mistake) for mistake in find_mistakes(block, repeated)]
+        for region in operation.regions:
+            _look_at_assembly(region, facts, repeated or operation.name.startswith("scf."))
 
 
 def _is_wait(operation: Operation) -> bool:

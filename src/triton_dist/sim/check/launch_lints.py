@@ -1,4 +1,6 @@
-"""Lints of launches: waits in loops that ask for a pipeline (TD114), ranks as arguments (TD116), grids that differ by rank (TD117)."""
+"""Lints of launches: waits in loops that ask for a pipeline (TD114), ranks as arguments (TD116), grids that differ by rank (TD117), and
+what the kernel's inline assembly does wrong (TD119, TD120).
+"""
 
 from __future__ import annotations
 
@@ -43,6 +45,8 @@ class LaunchLints:
                     "issued one round at a time; wait before the loop (once for each output tile), or use num_stages=1"
                 )
                 self._lints.report("TD114", message, place, kernel.name)
+        for place, mistake in kernel.facts.assembly:
+            self._lints.report(mistake.code, mistake.message, place, kernel.name)
         self._grids.setdefault(kernel.name, {}).setdefault(rank, []).append(grid)
         if code is not None:
             for name, argument in arguments.items():

@@ -15,7 +15,7 @@ from .meeting import Meeting
 from .parser import parse
 from .special import SPECIAL
 from .spin import find_poll
-from .syntax import Immediate, Instruction, Label, Listing, Special, Vector
+from .syntax import Immediate, Instruction, Label, Listing, Special, Use, Vector
 from .twins import find_twin
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class AsmBlock:
     constraints: its operands. registers: widths, operands first. lines: its instructions. per_thread: whether threads with the same
     operands may get different results. touches: whether it reads or writes memory, or threads meet in it. accesses: how many of its
     instructions do. orders: whether it may order memory. loops: whether it jumps back. meets: whether threads meet in it. waits: the
-    instructions, by identity, with which loops poll that do nothing else.
+    instructions, by identity, with which loops poll that do nothing else. uses: where operands stand, see ``Listing``.
     """
 
     text: str
@@ -43,6 +43,7 @@ class AsmBlock:
     loops: bool
     meets: bool
     waits: frozenset[int]
+    uses: tuple[Use, ...]
 
 
 def _line(listing: Listing, number: int, instruction: Instruction) -> Line:
@@ -118,6 +119,7 @@ def translate(text: str, constraints: str) -> AsmBlock:
         loops=any(0 <= line.target <= number for number, line in enumerate(lines)),
         meets=meets,
         waits=frozenset(id(line.poll.reader) for line in lines if line.poll is not None and line.poll.alone),
+        uses=tuple(listing.uses),
     )
 
 

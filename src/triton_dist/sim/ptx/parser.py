@@ -6,7 +6,7 @@ import struct
 
 from ...errors import InlineAssemblyError
 from .special import SPECIAL
-from .syntax import Address, Discard, Immediate, Instruction, Label, Listing, Negated, Operand, Pair, Register, Special, Vector
+from .syntax import Address, Discard, Immediate, Instruction, Label, Listing, Negated, Operand, Pair, Register, Special, Use, Vector
 from .tokens import Token, tokenize
 from .types import TYPES
 
@@ -170,6 +170,7 @@ class _Parser:
         if token.kind == "operand":
             if int(token.text) >= len(self.operands):
                 raise self.fail(f"there is no operand ${token.text}: the constraints name {len(self.operands)}", token.line)
+            self.note_use(int(token.text), token.line)
             return self.operands[int(token.text)]
         if token.kind == "number":
             return Immediate(_number(token.text))
@@ -196,6 +197,11 @@ class _Parser:
             self.need("}")
             return Vector(tuple(items))
         raise self.fail(f"{token.text!r} is no operand", token.line)
+
+    def note_use(self, slot: int, line: int) -> None:
+        visible = tuple(name for names in self.names for name in names)
+        if visible and all((use.slot, use.visible) != (slot, visible) for use in self.listing.uses):
+            self.listing.uses.append(Use(slot, line, visible))
 
     def declared(self, name: str) -> Register | Vector | None:
         return next((names[name] for names in reversed(self.names) if name in names), None)

@@ -112,16 +112,27 @@ class Instruction:
         return InlineAssemblyError(f"{self.place}: {why}")
 
 
+@dataclass(frozen=True)
+class Use:
+    """A line where an operand ``$slot`` stands, and the names that the block itself has declared there."""
+
+    slot: int
+    line: int
+    visible: tuple[str, ...]
+
+
 @dataclass
 class Listing:
     """A parsed block. registers: their widths by number, of which the first are the operands ``$0``, ``$1``, ...
 
-    targets: for each label the number of the instruction behind it, by (scope, name).
+    targets: for each label the number of the instruction behind it, by (scope, name). uses: where operands stand beside registers of the
+    block's own, each operand once for each set of names.
     """
 
     instructions: list[Instruction] = field(default_factory=list)
     registers: list[int] = field(default_factory=list)
     targets: dict[tuple[tuple[int, ...], str], int] = field(default_factory=dict)
+    uses: list[Use] = field(default_factory=list)
 
     def target(self, instruction: Instruction, label: Label) -> int:
         """Where a branch goes. Raises InlineAssemblyError."""
