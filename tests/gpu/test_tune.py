@@ -14,7 +14,8 @@ GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "tune_program.py"
 PARTS = (
     "a_hang_is_taken_back", "a_rank_that_fails_lets_the_others_go", "fails_before_an_allocation", "device_barriers", "operator", "kernel",
-    "divergent_times", "collective_with_a_cache", "symm_page", "symm_codes", "symm_operations", "compiled",
+    "divergent_times", "collective_with_a_cache", "symm_page", "symm_codes", "symm_operations", "compiled_add", "compiled_rotate",
+    "compiled_reduce_in_graph", "compiled_reduce",
 )  # fmt: skip
 
 pytestmark = pytest.mark.skipif(GPUS == 0, reason="needs a GPU")

@@ -41,7 +41,7 @@ def test_the_stamps_are_current(path):
 @STAMPED
 def test_every_primitive_carries_a_stamp(path):
     module = MODULES[path.name]
-    bodies = re.split(r"@triton\.jit\n", path.read_text())[1:]
+    bodies = re.split(r"@(?:triton\.jit|primitive)\n", path.read_text())[1:]
     own = {
         value for value in vars(module).values() if isinstance(value, triton.runtime.jit.JITFunction) and value.module == module.__name__
     }
@@ -51,7 +51,7 @@ def test_every_primitive_carries_a_stamp(path):
 
 
 def test_every_file_of_the_lowerings_is_stamped():
-    others = {"__init__.py", "stamp.py", "warp_specialization.py"} | set(MODULES)
+    others = {"__init__.py", "primitive_function.py", "stamp.py", "warp_specialization.py"} | set(MODULES)
     present = {path.name for path in stamp.STAMPED_FILES[0].parent.glob("*.py")}
     assert present - others == {path.name for path in stamp.LOWERING_FILES}
 

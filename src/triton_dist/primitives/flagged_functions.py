@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from triton_dist.primitives import flagged
+from triton_dist.primitives.primitive_function import primitive
 
 
-@triton.jit
+@primitive
 def push_flagged(unit, data, flag, mask):
     """Stores a tile of units, ``data`` with ``flag`` in each word; see ``flagged.push``."""
-    flagged.push(unit, data, flag, mask, stamp="ac5c32deb61d2ffe")
+    flagged.push(unit, data, flag, mask, stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def take_flagged(unit, DISTANCE: tl.constexpr, flag, own, mask, SIZE: tl.constexpr):
     """Waits for the units of all ranks but ``own`` and gives their data, a tuple of ``SIZE`` tiles; see ``flagged.take``."""
-    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="ac5c32deb61d2ffe")
+    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="2fbc34c672b3d9de")

@@ -13,10 +13,10 @@ PTX names only the innermost two lines for sure, and the second has to be the us
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from triton_dist.primitives import compare, lowering
+from triton_dist.primitives.primitive_function import primitive
 
 _NOT_GIVEN = tl.constexpr(None)
 _EQUAL = tl.constexpr("eq")
@@ -25,19 +25,19 @@ _GPU = tl.constexpr("gpu")
 _INTER_NODE = tl.constexpr("inter_node")
 
 
-@triton.jit
+@primitive
 def rank(axis: tl.constexpr = -1):
     """Rank of this process in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("rank", axis=axis, function="rank", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("rank", axis=axis, function="rank", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def num_ranks(axis: tl.constexpr = -1):
     """Number of ranks in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def symm_at(ptr, rank):
     """The pointer to the same symmetric object on ``rank`` (a world rank, any integer), with the type of ``ptr``.
 
@@ -45,10 +45,10 @@ def symm_at(ptr, rank):
     process's own heap; ``rank`` may be a tensor too, and the two are broadcast. Unchecked on a GPU; on the simulator a
     pointer outside the heap is a NotSymmetricError and a rank with no direct pointer an UnreachablePeerError.
     """
-    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def wait(
     barrierPtrs,
     numBarriers,
@@ -77,11 +77,11 @@ def wait(
         sem=sem,
         cmp=cmp,
         function="wait",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def wait_eq(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
@@ -96,11 +96,11 @@ def wait_eq(
         sem=sem,
         cmp="eq",
         function="wait_eq",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def wait_ne(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
@@ -115,11 +115,11 @@ def wait_ne(
         sem=sem,
         cmp="ne",
         function="wait_ne",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def wait_gt(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
@@ -134,11 +134,11 @@ def wait_gt(
         sem=sem,
         cmp="gt",
         function="wait_gt",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def wait_ge(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
@@ -153,11 +153,11 @@ def wait_ge(
         sem=sem,
         cmp="ge",
         function="wait_ge",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def wait_lt(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
@@ -172,11 +172,11 @@ def wait_lt(
         sem=sem,
         cmp="lt",
         function="wait_lt",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def wait_le(
     barrierPtrs, numBarriers, scope: tl.constexpr, semantic: tl.constexpr = _NOT_GIVEN, waitValue=1, sem: tl.constexpr = _NOT_GIVEN
 ):
@@ -191,21 +191,21 @@ def wait_le(
         sem=sem,
         cmp="le",
         function="wait_le",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def consume_token(value, token):
     """``value``, of the same type and alignment, made to depend on the wait that returned ``token``.
 
     Takes a pointer, a tensor, a scalar; a block pointer or a descriptor is returned as it is, since the wait's block
     barrier already orders what is loaded through it.
     """
-    return lowering.emit("consume_token", value, token, function="consume_token", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("consume_token", value, token, function="consume_token", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.constexpr = _INTER_NODE):
     """Sets the word at ``ptr`` on ``rank`` to ``signal``, or adds to it, after all earlier stores of the block.
 
@@ -213,31 +213,31 @@ def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.cons
     to whoever acquires the word. Words are 32 or 64 bits. ``comm_scope``: "gpu" writes the local word, whatever
     ``rank`` is, for waiters on this GPU; "intra_node" and "inter_node" write rank's word at system scope.
     """
-    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def ld(ptr, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Loads one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "acquire"."""
-    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def st(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Stores one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "release"."""
-    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def atomic_add(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Adds to a 32- or 64-bit word and returns what was there; each thread for itself.
 
     ``semantic`` (or ``sem``) is "relaxed", the default, "acquire", "release" or "acq_rel".
     """
-    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Replaces a 32- or 64-bit word by ``target_val`` if it holds ``cmp_val``; returns what was there; each thread for itself.
 
@@ -252,18 +252,18 @@ def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: t
         semantic=semantic,
         sem=sem,
         function="atomic_cas",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def poll(ptr, value, CMP: tl.constexpr):
     """One thread's wait until the word at ``ptr`` compares to ``value``, acquire at system scope; returns the word that it saw.
 
     ``value`` has the word's type. On NVIDIA GPUs it ends as a ``wait`` ends that takes too long. Orders the calling thread only.
     """
     if lowering.polls_in_assembly():
-        seen = lowering.emit_poll(ptr, value, CMP, stamp="ac5c32deb61d2ffe")
+        seen = lowering.emit_poll(ptr, value, CMP, stamp="2fbc34c672b3d9de")
     else:
         seen = ld(ptr, "sys", "acquire")
         while not compare.holds(seen, value, CMP):
@@ -271,37 +271,37 @@ def poll(ptr, value, CMP: tl.constexpr):
     return seen
 
 
-@triton.jit
+@primitive
 def tid(axis: tl.constexpr = 0):
     """Index of the calling thread in its block along ``axis`` (0, 1 or 2), int32; blocks have one dimension, so 1 and 2 give 0.
 
     Not for warp-specialised loops: Triton hands the value on to other warps as if it were the same for all.
     """
-    return lowering.emit("tid", axis=axis, function="tid", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("tid", axis=axis, function="tid", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def __syncthreads():
     """Barrier of the block's threads; it orders their accesses to global and shared memory among themselves."""
-    lowering.emit("syncthreads", function="__syncthreads", stamp="ac5c32deb61d2ffe")
+    lowering.emit("syncthreads", function="__syncthreads", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def fence_cta():
     """Orders the calling thread's memory accesses before it with those after it, as the block's threads see them."""
-    lowering.emit("fence", scope="cta", order="acq_rel", function="fence_cta", stamp="ac5c32deb61d2ffe")
+    lowering.emit("fence", scope="cta", order="acq_rel", function="fence_cta", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def fence_gpu():
     """Orders the calling thread's memory accesses before it with those after it, as this GPU's threads see them."""
-    lowering.emit("fence", scope="gpu", order="acq_rel", function="fence_gpu", stamp="ac5c32deb61d2ffe")
+    lowering.emit("fence", scope="gpu", order="acq_rel", function="fence_gpu", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def fence_sys():
     """Orders the calling thread's memory accesses before it with those after it, as every GPU and the host see them."""
-    lowering.emit("fence", scope="sys", order="acq_rel", function="fence_sys", stamp="ac5c32deb61d2ffe")
+    lowering.emit("fence", scope="sys", order="acq_rel", function="fence_sys", stamp="2fbc34c672b3d9de")
 
 
 # Builtins, not jit functions: Triton 3.6 makes a run-time value of what a jit function returns. They need no stamp, since

@@ -11,115 +11,115 @@ The stamp is as in ``functions.py``; no function calls another one here, so that
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from triton_dist.primitives import lowering, shmem
+from triton_dist.primitives.primitive_function import primitive
 
 
-@triton.jit
+@primitive
 def remote_ptr(local_ptr, pe):
     """The pointer to the same symmetric object on ``pe``, with the type of ``local_ptr``; NULL where there is no direct pointer to it.
 
     NULL for a rank on another host, for a number that is no rank, and on a GPU for a pointer that is not symmetric (on the simulator that
     is a NotSymmetricError).
     """
-    return lowering.emit("remote_ptr", local_ptr, pe, function="remote_ptr", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("remote_ptr", local_ptr, pe, function="remote_ptr", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def remote_mc_ptr(team, ptr):
     """The multicast address of the symmetric object at ``ptr`` on the ranks of ``team``, for the ``multimem`` functions of
     ``language_extra``; NULL where there is none, which on GPUs is always so: the heap has no multicast mapping.
     """
-    return lowering.emit("remote_mc_ptr", ptr, team, function="remote_mc_ptr", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("remote_mc_ptr", ptr, team, function="remote_mc_ptr", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the calling thread; the source may be changed when it returns. Delivery is
     ordered by ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=0, function="putmem", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=0, function="putmem", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the warp; the source may be changed when it returns. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=0, function="putmem_warp", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=0, function="putmem_warp", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the block; the source may be changed when it returns. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=0, function="putmem_block", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=0, function="putmem_block", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem_nbi(dest, source, bytes, pe, qp_id=0):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the calling thread; the source may be changed after ``quiet``. Delivery is
     ordered by ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=1, function="putmem_nbi", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=1, function="putmem_nbi", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem_nbi_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the warp; the source may be changed after ``quiet``. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=1, function="putmem_nbi_warp", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=1, function="putmem_nbi_warp", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem_nbi_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the block; the source may be changed after ``quiet``. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=1, function="putmem_nbi_block", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=1, function="putmem_nbi_block", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def getmem(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the calling thread; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=0, function="getmem", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=0, function="getmem", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def getmem_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the warp; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=0, function="getmem_warp", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=0, function="getmem_warp", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def getmem_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the block; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=0, function="getmem_block", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=0, function="getmem_block", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def getmem_nbi(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the calling thread; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=1, function="getmem_nbi", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=1, function="getmem_nbi", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def getmem_nbi_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the warp; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=1, function="getmem_nbi_warp", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=1, function="getmem_nbi_warp", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def getmem_nbi_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the block; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=1, function="getmem_nbi_block", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=1, function="getmem_nbi_block", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def putmem_signal(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, pe):
     """As ``putmem``; then the word at ``sig_addr`` on ``pe`` is set to ``signal``, or added to, behind the data.
 
@@ -138,11 +138,11 @@ def putmem_signal(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, p
         nbi=0,
         sig_op=operation,
         function="putmem_signal",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def putmem_signal_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, pe):
     """As ``putmem_warp``; then the word at ``sig_addr`` on ``pe`` is set to ``signal``, or added to, behind the data.
 
@@ -161,11 +161,11 @@ def putmem_signal_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.constex
         nbi=0,
         sig_op=operation,
         function="putmem_signal_warp",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def putmem_signal_block(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, pe):
     """As ``putmem_block``; then the word at ``sig_addr`` on ``pe`` is set to ``signal``, or added to, behind the data.
 
@@ -184,11 +184,11 @@ def putmem_signal_block(dest, source, bytes, sig_addr, signal, sig_op: tl.conste
         nbi=0,
         sig_op=operation,
         function="putmem_signal_block",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def putmem_signal_nbi(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, pe):
     """As ``putmem_nbi``; then the word at ``sig_addr`` on ``pe`` is set to ``signal``, or added to, behind the data.
 
@@ -207,11 +207,11 @@ def putmem_signal_nbi(dest, source, bytes, sig_addr, signal, sig_op: tl.constexp
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def putmem_signal_nbi_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, pe):
     """As ``putmem_nbi_warp``; then the word at ``sig_addr`` on ``pe`` is set to ``signal``, or added to, behind the data.
 
@@ -230,11 +230,11 @@ def putmem_signal_nbi_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.con
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi_warp",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def putmem_signal_nbi_block(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, pe, qp_id=0):
     """As ``putmem_nbi_block``; then the word at ``sig_addr`` on ``pe`` is set to ``signal``, or added to, behind the data.
 
@@ -253,11 +253,11 @@ def putmem_signal_nbi_block(dest, source, bytes, sig_addr, signal, sig_op: tl.co
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi_block",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def signal_op(sig_addr, signal, sig_op: tl.constexpr, pe):
     """Sets the word at ``sig_addr`` on ``pe`` to ``signal``, or adds to it; each calling thread does it once.
 
@@ -265,10 +265,10 @@ def signal_op(sig_addr, signal, sig_op: tl.constexpr, pe):
     before it; those of other threads only after ``__syncthreads``, and puts only after ``fence`` or ``quiet``.
     """
     operation: tl.constexpr = shmem.signal_operation(sig_op, "signal_op")
-    lowering.emit("shmem_signal", sig_addr, signal, pe, sig_op=operation, function="signal_op", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_signal", sig_addr, signal, pe, sig_op=operation, function="signal_op", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     """Blocks the calling thread until the word at ``sig_addr`` compares to ``cmp_val``; returns the value seen.
 
@@ -277,16 +277,16 @@ def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     the signal announces.
     """
     comparison: tl.constexpr = shmem.comparison(cmp_, "signal_wait_until")
-    return lowering.emit("shmem_signal_wait", sig_addr, cmp_val, cmp=comparison, function="signal_wait_until", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("shmem_signal_wait", sig_addr, cmp_val, cmp=comparison, function="signal_wait_until", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def uint64_wait_until_equals(addr, val):
     """``signal_wait_until`` the word at ``addr`` equals ``val``."""
-    return lowering.emit("shmem_signal_wait", addr, val, cmp="eq", function="uint64_wait_until_equals", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("shmem_signal_wait", addr, val, cmp="eq", function="uint64_wait_until_equals", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def ulong_put_signal(dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     """``putmem_signal`` of ``nelems`` elements of 8 bytes."""
     operation: tl.constexpr = shmem.signal_operation(sig_op, "ulong_put_signal")
@@ -303,35 +303,35 @@ def ulong_put_signal(dest, source, nelems, sig_addr, signal, sig_op: tl.constexp
         nbi=0,
         sig_op=operation,
         function="ulong_put_signal",
-        stamp="ac5c32deb61d2ffe",
+        stamp="2fbc34c672b3d9de",
     )
 
 
-@triton.jit
+@primitive
 def p(dest, value, pe, qp_id=0):
     """Stores ``value``, converted to the type that ``dest`` points to, at ``dest`` on ``pe``; each thread for itself. As a blocking
     put.
     """
-    lowering.emit("shmem_p", dest, value, pe, function="p", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_p", dest, value, pe, function="p", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def g(source, pe):
     """The scalar at ``source`` on ``pe``; each thread for itself."""
-    return lowering.emit("shmem_g", source, pe, function="g", stamp="ac5c32deb61d2ffe")
+    return lowering.emit("shmem_g", source, pe, function="g", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def quiet():
     """Completes all earlier puts and gets of this rank that are ordered before it: the program's own, and those that other threads
     told of by a barrier or signal.
     """
-    lowering.emit("shmem_quiet", function="quiet", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_quiet", function="quiet", stamp="2fbc34c672b3d9de")
 
 
-@triton.jit
+@primitive
 def fence():
     """Delivers all earlier puts and stores before later puts, signals and stores to the same rank. Does not complete gets, nor free
     the source of a ``_nbi`` put.
     """
-    lowering.emit("shmem_fence", function="fence", stamp="ac5c32deb61d2ffe")
+    lowering.emit("shmem_fence", function="fence", stamp="2fbc34c672b3d9de")

@@ -8,8 +8,7 @@ module is loaded), and with lazy loading, CUDA's default, having the module is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +55,10 @@ def preload(what: str, key: Hashable, launches: Callable[[], Iterable[Launch]]) 
     if entry in _loaded:
         return
     if world.device.type == "cuda":
-        with _loading_allowed_while_capturing():
+        from .cuda import driver
+
+        # Loading puts nothing on a stream that could be captured.
+        with driver.allowed_while_capturing():
             for launch in launches():
                 load(launch)
     _loaded.add(entry)
@@ -97,16 +99,3 @@ def _load_function(function: int) -> None:
     # Before CUDA 12.4 the call is missing, and looking the function up, which Triton has done, loads it.
     if int(driver.call("cuDriverGetVersion")) >= 12_040:
         driver.call("cuFuncLoad", function)
-
-
-@contextmanager
-def _loading_allowed_while_capturing() -> Iterator[None]:
-    """This thread may call what a capture elsewhere in the process forbids; loading puts nothing on a stream that could be captured."""
-    from .cuda import driver
-
-    relaxed = driver.bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = driver.call("cuThreadExchangeStreamCaptureMode", relaxed)
-    try:
-        yield
-    finally:
-        driver.call("cuThreadExchangeStreamCaptureMode", before)

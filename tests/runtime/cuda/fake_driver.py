@@ -54,6 +54,11 @@ class CUmemAccess_flags(enum.IntEnum):
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
 
 
+class CUstreamCaptureMode(enum.IntEnum):
+    CU_STREAM_CAPTURE_MODE_GLOBAL = 0
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2
+
+
 class CUmemAllocationProp:
     def __init__(self) -> None:
         self.type = None
@@ -80,7 +85,10 @@ class _Memory:
 
 
 class FakeDriver:
-    """One process's driver. gpus: names of the GPUs that it sees, in order; accessible: whether they reach each other."""
+    """One process's driver. gpus: names of the GPUs that it sees, in order; accessible: whether they reach each other.
+
+    current: the GPU of the current context. capture_mode: of the calling thread.
+    """
 
     CUresult = CUresult
     CUmemLocationType = CUmemLocationType
@@ -88,12 +96,16 @@ class FakeDriver:
     CUmemAllocationHandleType = CUmemAllocationHandleType
     CUmemAllocationGranularity_flags = CUmemAllocationGranularity_flags
     CUmemAccess_flags = CUmemAccess_flags
+    CUstreamCaptureMode = CUstreamCaptureMode
     CUmemAllocationProp = CUmemAllocationProp
     CUmemAccessDesc = CUmemAccessDesc
 
     def __init__(self, gpus: tuple[str, ...] = ("only",), accessible: bool = True) -> None:
         self.gpus = gpus
         self.accessible = accessible
+        self.current = 0
+        self.capture_mode = CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        self.streams = 0
         self.faults: dict[str, Callable[..., CUresult | None]] = {}
         self.reservations: dict[int, int] = {}
         self.mappings: dict[int, tuple[int, _Memory]] = {}
@@ -142,7 +154,33 @@ class FakeDriver:
     def cuDeviceCanAccessPeer(self, device: int, peer: int) -> tuple:
         return CUresult.CUDA_SUCCESS, int(self.accessible)
 
+    def cuCtxGetDevice(self) -> tuple:
+        return CUresult.CUDA_SUCCESS, self.current
+
+    # ------------------------------------------------------------------ streams
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: CUstreamCaptureMode) -> tuple:
+        before, self.capture_mode = self.capture_mode, mode
+        return CUresult.CUDA_SUCCESS, before
+
+    def cuStreamCreate(self, flags: int) -> tuple:
+        self.streams += 1
+        return CUresult.CUDA_SUCCESS, 77
+
+    def cuStreamSynchronize(self, stream: int) -> tuple:
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuStreamDestroy(self, stream: int) -> tuple:
+        self.streams -= 1
+        return (CUresult.CUDA_SUCCESS,)
+
     # ------------------------------------------------------------------ memory
+
+    def cuMemcpyHtoDAsync(self, target: int, source: int, nbytes: int, stream: int) -> tuple:
+        if self.capture_mode is not CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED or self._mapping(target) is None:
+            return (CUresult.CUDA_ERROR_NOT_PERMITTED,)
+        ctypes.memmove(target, source, nbytes)
+        return (CUresult.CUDA_SUCCESS,)
 
     def cuMemGetAllocationGranularity(self, properties: Any, option: Any) -> tuple:
         return CUresult.CUDA_SUCCESS, GRANULARITY

@@ -22,6 +22,8 @@ ANY_SIZE = (
     "requests_are_checked",
     "children_are_not_ranks",
     "adopted_memory_is_symmetric",
+    "kernels_without_a_world_have_a_page",
+    "a_world_takes_the_page_and_gives_it_back",
 )
 """Scenarios that make sense on any number of ranks; the others are written for four."""
 

@@ -14,7 +14,8 @@ from ..agreement import agreed
 from ..offsets import Range, common_fit
 from ..symmetric import address_of
 from . import device_memory, driver
-from .mapping import UndoStack, close_all, data_base, map_memory, map_of_peer, share
+from .mapping import close_all, data_base, map_of_peer, share
+from .undo import UndoStack, map_memory
 
 if TYPE_CHECKING:
     from .world import CudaWorld

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...errors import AddressInUseError, HeapFullError, NotInitializedError, TritonDistError
@@ -36,6 +38,17 @@ def call(name: str, *arguments: Any) -> Any:
         failed.out_of_memory = int(error) == _OUT_OF_MEMORY
         raise failed
     return results[0] if len(results) == 1 else tuple(results)
+
+
+@contextmanager
+def allowed_while_capturing() -> Iterator[None]:
+    """This thread may call what a capture elsewhere in the process forbids, and that puts nothing on a stream that could be captured."""
+    relaxed = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = call("cuThreadExchangeStreamCaptureMode", relaxed)
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", before)
 
 
 def allocation_properties(device: int) -> Any:

@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import HeapFullError, UnreachablePeerError
 from ..address_map import CONTEXT, GUARD_BYTES, STRIDE, heap_base
 from ..agreement import Gather, agreed
-from . import driver
+from . import driver, lone_page
 from .exchange import exchange_descriptors
+from .undo import UndoStack, map_memory
 
 
 def data_base(rank: int) -> int:
     """Address of offset 0 of ``rank``'s heap, just behind the unmapped guard."""
     return heap_base(rank) + GUARD_BYTES
-
-
-class UndoStack:
-    """What has to be undone, last first. A step that fails does not keep the others from being undone."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], Any]] = []
-
-    def push(self, step: Callable[[], Any]) -> None:
-        self._steps.append(step)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Undo by this call of the driver."""
-        self.push(lambda: driver.call(name, *arguments))
-
-    def run(self) -> None:
-        """Undo everything; raises the first error when all is done."""
-        failed: Exception | None = None
-        while self._steps:
-            try:
-                self._steps.pop()()
-            except driver.CudaDriverError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
 
 
 class AddressMap:
@@ -76,6 +52,8 @@ class AddressMap:
 
     def _map_all(self, own: Any, page: Any, shared: dict[int, int]) -> None:
         try:
+            self._undo.push(lone_page.take_back)
+            lone_page.give_way()
             self._reserve(CONTEXT)
             map_memory(CONTEXT, driver.granularity(self._device), page, self._device, self._undo)
             self._reserve(heap_base(self._rank))
@@ -115,13 +93,6 @@ def close_all(descriptors: dict[int, int]) -> None:
     """Close and forget descriptors."""
     while descriptors:
         os.close(descriptors.popitem()[1])
-
-
-def map_memory(address: int, size: int, handle: Any, device: int, undo: UndoStack) -> None:
-    """Map memory at an address inside a slot that is reserved, readable and writable by ``device``."""
-    driver.call("cuMemMap", address, size, 0, handle, 0)
-    undo.call("cuMemUnmap", address, size)
-    driver.set_access(address, size, device)
 
 
 def map_of_peer(peer: int, address: int, size: int, descriptor: int, device: int, undo: UndoStack) -> None:

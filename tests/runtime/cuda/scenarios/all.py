@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.runtime.cuda.scenarios import adoption, allocation, attempts, joining, lifetime, teams
+from tests.runtime.cuda.scenarios import adoption, allocation, attempts, joining, lifetime, lone, teams
 
-SCENARIOS = [scenario for module in (allocation, teams, lifetime, joining, adoption, attempts) for scenario in module.SCENARIOS]
+SCENARIOS = [scenario for module in (allocation, teams, lifetime, joining, adoption, attempts, lone) for scenario in module.SCENARIOS]

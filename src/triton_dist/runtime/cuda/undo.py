@@ -1,0 +1,40 @@
+"""Mapping one piece of memory on CUDA, and undoing several steps as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import driver
+
+
+class UndoStack:
+    """What has to be undone, last first. A step that fails does not keep the others from being undone."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], Any]] = []
+
+    def push(self, step: Callable[[], Any]) -> None:
+        self._steps.append(step)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Undo by this call of the driver."""
+        self.push(lambda: driver.call(name, *arguments))
+
+    def run(self) -> None:
+        """Undo everything; raises the first error when all is done."""
+        failed: Exception | None = None
+        while self._steps:
+            try:
+                self._steps.pop()()
+            except driver.CudaDriverError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+
+def map_memory(address: int, size: int, handle: Any, device: int, undo: UndoStack) -> None:
+    """Map memory at an address inside a slot that is reserved, readable and writable by ``device``."""
+    driver.call("cuMemMap", address, size, 0, handle, 0)
+    undo.call("cuMemUnmap", address, size)
+    driver.set_access(address, size, device)
