@@ -84,8 +84,8 @@ def test_a_dry_run_runs_everything(capsys):
     text = capsys.readouterr().out
     table = table_of_json(text[: text.rindex("}") + 1], "the output")
     assert table.ranks == 2 and table.gpu == "simulated" and "nothing was written" in text
-    assert table.find("all_reduce", 1 << 40, False) is not None
-    assert table.find("all_reduce", 1 << 40, True).method != "library"
+    assert table.find("all_reduce", 2048, False) is not None and table.find("all_reduce", 2049, False) is None
+    assert table.find("all_reduce", 2048, True).method != "library" and table.find("all_reduce", 1 << 40, True) is None
     assert set(json.loads(text[: text.rindex("}") + 1])["environment"]) == {"torch", "triton", "cuda"}
 
 

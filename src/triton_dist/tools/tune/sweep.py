@@ -23,7 +23,7 @@ def sweep(
 ) -> Table:
     """Measure ``operators`` at ``sizes``, small ones first, on all ranks; the same table on all of them.
 
-    end: whether no further size should begin; the same on all ranks. A table that was ended early serves larger messages by no row.
+    end: whether no further size should begin; the same on all ranks. Only a table of all ``SIZES`` has a row for larger messages, too.
     """
     team, rows = find_team(None, "tune"), {}
     for operator in operators:
@@ -33,14 +33,14 @@ def sweep(
                 break
             results[nbytes] = measure(TUNABLE[operator], TUNABLE[operator].candidates(nbytes, team.size), nbytes, team)
             report(operator, nbytes, results[nbytes])
-        complete = len(results) == len(sizes)
+        complete = set(results) == set(SIZES)
         exact = {nbytes: [timed for timed in of_size if timed.plan.method != "library"] for nbytes, of_size in results.items()}
         rows[operator] = {"any": rows_of(results, complete), "exact": rows_of(exact, complete)}
     return Table(gpu, require_world("tune").world_size, rows, environment)
 
 
 def rows_of(results: dict[int, list[Timed]], complete: bool) -> list[Row]:
-    """The rows for measured sizes, but for those without a result; the last serves all larger messages if the sizes are ``complete``."""
+    """The rows for measured sizes, but for those without a result; the last serves all larger messages if no size is missing, ``complete``."""
     rows: list[Row] = []
     for nbytes, of_size in sorted(results.items()):
         plan = best_of(of_size, rows[-1].plan if rows else None)
