@@ -40,7 +40,7 @@ def sweep(
 
 
 def rows_of(results: dict[int, list[Timed]], complete: bool) -> list[Row]:
-    """The rows for measured sizes, but for those without a result; the last serves all larger messages if no size is missing, ``complete``."""
+    """The rows for measured sizes, but for those without a result; if no size is missing, ``complete``, the last serves larger ones."""
     rows: list[Row] = []
     for nbytes, of_size in sorted(results.items()):
         plan = best_of(of_size, rows[-1].plan if rows else None)
