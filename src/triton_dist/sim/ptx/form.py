@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from .frame import Frame, Mask
 from .special import SPECIAL
 from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special
 from .types import B128, TYPES, PtxType, extended
+
+if TYPE_CHECKING:
+    from .meeting import Meeting
 
 Run = Callable[[Frame, Mask], None]
 """What an instruction does in some lanes."""
@@ -162,6 +165,30 @@ def opcode(*names: str) -> Callable[[Translate], Translate]:
     def register(function: Translate) -> Translate:
         for name in names:
             OPCODES[name] = function
+        return function
+
+    return register
+
+
+class Met(NamedTuple):
+    """A translated instruction at which threads meet. meeting: None where they only tell others that they came. step: what it does then."""
+
+    meeting: Meeting | None
+    step: Step | None
+
+
+TranslateMeeting = Callable[[Instruction, int], Met]
+
+MEETINGS: dict[str, TranslateMeeting] = {}
+"""As ``OPCODES``, for instructions at which threads meet; the second argument is the instruction's number."""
+
+
+def meeting_opcode(*names: str) -> Callable[[TranslateMeeting], TranslateMeeting]:
+    """Register the decorated function for instructions at which threads meet."""
+
+    def register(function: TranslateMeeting) -> TranslateMeeting:
+        for name in names:
+            MEETINGS[name] = function
         return function
 
     return register

@@ -1,0 +1,85 @@
+"""Blocks in which the threads of a warp, or of a block, work together: as ``ptx_memory_cases``, for one GPU.
+
+Every thread runs the block on words of its own: ``%x`` and ``%y``, its index ``%t``; it leaves ``%o`` and the predicate ``%p``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.gpu.programs import Program
+from tests.gpu.values import random_bits
+
+THREADS = 128
+
+BLOCK = """{{ .reg .u64 %a, %b; .reg .u32 %t, %x, %y, %o; .reg .pred %p, %q;
+mov.u32 %t, %tid.x; mad.wide.u32 %a, %t, 4, $1; mad.wide.u32 %b, %t, 4, $2; ld.global.u32 %x, [%a]; ld.global.u32 %y, [%a+512];
+mov.u32 %o, 0; setp.ne.u32 %p, 0, 0;
+{text}
+st.global.u32 [%b], %o; selp.u32 %o, 1, 0, %p; st.global.u32 [%b+512], %o; mov.u32 $0, 0; }}"""
+
+SHUFFLES = [
+    f"shfl.sync.{mode}.b32 %o|%p, %x, {amount}, {clamp}, 0xffffffff;"
+    for mode in ("up", "down", "bfly", "idx")
+    for amount in ("1", "7", "31", "%y")
+    for clamp in ("0", "0x1f", "0x181f", "0x1c03", "%y")
+]
+
+HALVES = "setp.lt.u32 %q, %t, 64; @%q {first} @!%q {second}"
+
+WARPS = [
+    *SHUFFLES,
+    "and.b32 %y, %t, 15; setp.eq.u32 %q, %y, 3; @%q shfl.sync.idx.b32 %o|%p, %x, 19, 31, 0x80008;",
+    "setp.lt.u32 %q, %t, 40; vote.sync.all.pred %p, %q, -1;",
+    "setp.lt.s32 %q, %x, 0; vote.sync.any.pred %p, !%q, -1;",
+    "setp.gt.u32 %q, %t, 40; vote.sync.uni.pred %p, %q, 0xffffffff;",
+    "setp.lt.s32 %q, %x, 0; vote.sync.ballot.b32 %o, %q, 0xffffffff;",
+    "setp.lt.s32 %q, %x, 0; vote.sync.ballot.b32 %o, !%q, 0xffffffff;",
+    "and.b32 %x, %x, 3; match.any.sync.b32 %o, %x, 0xffffffff;",
+    "and.b32 %x, %t, 64; match.all.sync.b32 %o|%p, %x, 0xffffffff;",
+    "shr.u32 %x, %t, 6; match.all.sync.b32 %o|%p, %x, 0xffffffff;",
+    "{ .reg .b64 %d; and.b32 %x, %x, 1; mov.b64 %d, {%x, %x}; match.any.sync.b64 %o, %d, 0xffffffff; }",
+    *(f"redux.sync.{name}.{kind} %o, %x, 0xffffffff;" for name in ("add", "min", "max") for kind in ("u32", "s32")),
+    *(f"or.b32 %x, %x, 0x700; redux.sync.{name}.b32 %o, %x, 0xffffffff;" for name in ("and", "or", "xor")),
+    "and.b32 %y, %t, 1; setp.eq.u32 %q, %y, 0; @%q redux.sync.add.u32 %o, %x, 0x55555555;",
+    "elect.sync %o|%p, 0xffffffff;",
+    "and.b32 %y, %t, 31; setp.ge.u32 %q, %y, 9; @%q elect.sync %o|%p, 0xfffffe00;",
+    # A mask for each half of a warp, from a register.
+    "{ .reg .u32 %m; and.b32 %m, %t, 16; shl.b32 %m, 0xffff, %m; shfl.sync.down.b32 %o|%p, %x, 3, 0x1f, %m; }",
+    # Sums over a warp, as a reduction is written.
+    "{ .reg .u32 %s; "
+    + " ".join(f"shfl.sync.bfly.b32 %s, %x, {step}, 31, -1; add.u32 %x, %x, %s;" for step in (16, 8, 4, 2, 1))
+    + " mov.u32 %o, %x; }",  # fmt: skip
+    HALVES.format(first="bar.sync 1, 64;", second="bar.sync 2, 64;") + " mov.u32 %o, %t;",
+    "setp.lt.u32 %q, %t, 64; @%q bar.arrive 3, 128; @!%q bar.sync 3, 128; mov.u32 %o, %t;",
+    "setp.lt.s32 %q, %x, 0; bar.red.popc.u32 %o, 0, %q;",
+    "setp.gt.u32 %q, %t, 127; barrier.cta.red.and.pred %p, 1, 128, !%q;",
+    "setp.eq.u32 %q, %t, 77; bar.red.or.pred %p, 0, %q;",
+]
+
+
+def words(seed: int, count: int) -> np.ndarray:
+    """Random words."""
+    return random_bits(2 * count, seed).view(np.int64)[:count].astype(np.int32)
+
+
+def program(name: str, text: str, seed: int = 3) -> Program:
+    """The program of one text that uses the registers above."""
+    block = BLOCK.format(text=text)
+    source = (
+        "@triton.jit\ndef kernel(source, out):\n"
+        f"    tl.inline_asm_elementwise({block!r}, '=r,l,l', [source, out], dtype=tl.int32, is_pure=False, pack=1)\n"
+    )
+    inputs, outputs = {"source": words(seed, 2 * THREADS)}, {"out": np.zeros(2 * THREADS, np.int32)}
+    return Program(name, source, inputs, outputs, labels={"out": text})
+
+
+def warp_programs() -> Iterator[Program]:
+    """Shuffles, votes, matches, sums of a warp, elections, and barriers of some threads."""
+    for number, text in enumerate(WARPS):
+        yield program(f"warps.{number}", text, 3 + number)
+
+
+FAMILIES = {"warps": warp_programs}
