@@ -60,6 +60,39 @@ WARPS = [
 ]
 
 
+_WORD = ".shared .align 16 .b8 buffer[512]; .reg .u32 %s, %n; mov.u32 %s, buffer; shl.b32 %n, %t, 2; add.u32 %s, %s, %n; "
+"""A word of shared memory for each thread, at ``%s``."""
+
+SHARED = [
+    # Rotate by one thread.
+    _WORD + "st.shared.u32 [%s], %x; bar.sync 0; add.u32 %n, %n, 4; and.b32 %n, %n, 508; mov.u32 %s, buffer; add.u32 %s, %s, %n;"
+    " ld.shared.u32 %o, [%s];",
+    _WORD + "st.shared.v2.b32 [buffer], {1, 2}; bar.sync 0; ld.shared.u32 %o, [buffer+4];",
+    "{ .shared .align 8 .b64 pair[128]; .reg .u64 %w; .reg .u32 %s; mov.u32 %s, pair; mad.lo.u32 %s, %t, 8, %s; mov.b64 %w, {%x, %y};"
+    " st.shared.b64 [%s], %w; ld.volatile.shared::cta.u32 %o, [%s+4]; }",
+    "{ .shared .align 16 .b8 quad[2048]; .reg .u64 %w; .reg .u32 %z<4>; mov.u64 %w, quad; mad.wide.u32 %w, %t, 16, %w;"
+    " st.shared.v4.u32 [%w], {%x, %y, %x, %t}; ld.shared.v4.u32 {%z0, %z1, %z2, %z3}, [%w]; xor.b32 %o, %z1, %z3; }",
+    "{ .shared .align 4 .b8 octets[128]; .reg .u32 %s, %n; .reg .b16 %h; mov.u32 %s, octets; add.u32 %s, %s, %t; cvt.u16.u32 %h, %x;"
+    " st.shared.u8 [%s], %h; bar.sync 0; and.b32 %n, %t, 124; mov.u32 %s, octets; add.u32 %s, %s, %n; ld.shared.b32 %o, [%s]; }",
+    # Sums of all threads, of a warp's, and a maximum.
+    "{ .shared .u32 sum; setp.eq.u32 %q, %t, 0; @%q st.shared.u32 [sum], 0; bar.sync 0; red.shared.add.u32 [sum], %x; bar.sync 0;"
+    " ld.shared.u32 %o, [sum]; }",
+    "{ .shared .align 4 .b32 most[4]; .reg .u32 %s, %w; mov.u32 %s, most; shr.u32 %w, %t, 5; mad.lo.u32 %s, %w, 4, %s;"
+    " st.shared.u32 [%s], 0; bar.warp.sync -1; atom.shared.max.u32 %o, [%s], %x; bar.warp.sync -1; ld.shared.u32 %o, [%s]; }",
+    "{ .shared .u32 count; setp.eq.u32 %q, %t, 0; @%q st.shared.u32 [count], 127; bar.sync 0; atom.shared.cas.b32 %y, [count], %t, 5;"
+    " bar.sync 0; ld.shared.u32 %o, [count]; setp.eq.u32 %p, %y, 127; }",
+    "{ .shared .u32 lower; .shared .align 64 .u32 upper[2]; st.shared.u32 [lower], 1; st.shared.u32 [upper+4], 2; bar.sync 0;"
+    " .reg .u32 %m; ld.shared.u32 %o, [lower]; ld.shared.u32 %m, [upper+4]; add.u32 %o, %o, %m; mov.u32 %m, upper; and.b32 %m, %m, 63;"
+    " add.u32 %o, %o, %m; }",
+]
+
+
+def shared_programs() -> Iterator[Program]:
+    """Variables in shared memory: loads, stores and atomics, of every width, between threads."""
+    for number, text in enumerate(SHARED):
+        yield program(f"shared.{number}", text, 40 + number)
+
+
 def words(seed: int, count: int) -> np.ndarray:
     """Random words."""
     return random_bits(2 * count, seed).view(np.int64)[:count].astype(np.int32)
@@ -82,4 +115,4 @@ def warp_programs() -> Iterator[Program]:
         yield program(f"warps.{number}", text, 3 + number)
 
 
-FAMILIES = {"warps": warp_programs}
+FAMILIES = {"warps": warp_programs, "shared": shared_programs}

@@ -11,9 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class BlockState:
-    """arrived: for each barrier, by number, how many threads have arrived there without waiting."""
+    """arrived: for each barrier, by number, how many threads have arrived there without waiting.
+
+    variables: in shared memory, by blocks: where each begins and ends, and its name.
+    """
 
     arrived: dict[int, int] = field(default_factory=dict)
+    variables: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 def state_of(context: Program) -> BlockState:

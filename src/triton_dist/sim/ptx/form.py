@@ -9,7 +9,7 @@ import numpy as np
 
 from .frame import Frame, Mask
 from .special import SPECIAL
-from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special
+from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special, Variable
 from .types import B128, TYPES, PtxType, extended
 
 if TYPE_CHECKING:
@@ -113,6 +113,10 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
         else:
             constant = np.array([operand.bits(width, is_float)], np.dtype(f"u{width // 8}"))
         return lambda frame: constant
+    if isinstance(operand, Variable):
+        if instruction.opcode != "mov" or width not in (32, 64):
+            raise instruction.wrong(f"mov takes the address of {operand.name}, into a register of 32 or 64 bits")
+        return _address_of(operand, np.dtype(f"u{width // 8}"))
     if isinstance(operand, Special):
         if instruction.opcode not in ("mov", "cvt"):
             raise instruction.wrong(f"a special register is read by mov and cvt only; move {operand.name} into a register first")
@@ -122,6 +126,12 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
             raise instruction.wrong(f"{operand.name} has {register.width} bits, but {width} are taken")
         return lambda frame: np.atleast_1d(np.asarray(register.read(frame))).astype(dtype)
     raise instruction.wrong("a register or a number is taken here")
+
+
+def _address_of(variable: Variable, dtype: np.dtype) -> Read:
+    from .shared import place_of
+
+    return lambda frame: np.array([place_of(frame, variable)], dtype)
 
 
 def _bits(width: int) -> str:
