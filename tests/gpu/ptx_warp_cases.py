@@ -93,6 +93,64 @@ def shared_programs() -> Iterator[Program]:
         yield program(f"shared.{number}", text, 40 + number)
 
 
+_MBARRIER = "{{ .shared .align 8 .b64 bar; .reg .b64 %st, %src; setp.eq.u32 %q, %t, 0; @%q mbarrier.init.shared::cta.b64 [bar], {count};" \
+    " @%q fence.mbarrier_init.release.cluster; bar.sync 0; "  # fmt: skip
+_UNTIL = "{label}: mbarrier.try_wait{more}.shared::cta.b64 %p, [bar], {phase}; @!%p bra {label}; "
+_BUFFER = ".shared .align 128 .b8 buffer[512]; .reg .u32 %s; mov.u32 %s, buffer; mad.lo.u32 %s, %t, 4, %s; "
+
+MBARRIERS = [
+    _MBARRIER.format(count=128)
+    + "mbarrier.arrive.shared::cta.b64 %st, [bar]; "
+    + _UNTIL.format(label="again", more="", phase="%st")
+    + "mov.u32 %o, %t; }",  # fmt: skip
+    # Two phases, by parity.
+    _MBARRIER.format(count=128)
+    + "mbarrier.arrive.release.cta.shared::cta.b64 _, [bar]; "
+    + _UNTIL.format(label="first", more=".parity", phase="0")
+    + "mbarrier.arrive.shared::cta.b64 %st, [bar]; "
+    + _UNTIL.format(label="second", more=".parity", phase="1")
+    + "add.u32 %o, %t, 1; }",
+    # One that is not complete, then is.
+    _MBARRIER.format(count=128) + "mbarrier.test_wait.parity.shared::cta.b64 %q, [bar], 0; selp.u32 %o, 1, 2, %q; bar.sync 0;"
+    " mbarrier.arrive.shared::cta.b64 %st, [bar]; bar.sync 0; mbarrier.test_wait.shared::cta.b64 %p, [bar], %st; }",
+    # Several arrivals of one thread, and one that leaves.
+    _MBARRIER.format(count=4)
+    + "@%q mbarrier.arrive.noComplete.shared::cta.b64 %st, [bar], 2; @%q mbarrier.arrive.shared::cta.b64 %st, [bar];"
+    " @%q mbarrier.arrive_drop.shared::cta.b64 %st, [bar]; bar.sync 0; "
+    + _UNTIL.format(label="again", more=".parity", phase="0")
+    + "bar.sync 0; @%q mbarrier.arrive.noComplete.shared::cta.b64 %st, [bar], 2; @%q mbarrier.arrive.shared::cta.b64 %st, [bar]; "
+    + _UNTIL.format(label="more", more=".parity", phase="1")
+    + "add.u32 %o, %t, 3; }",
+    # A bulk copy into shared memory.
+    _MBARRIER.format(count=1)
+    + _BUFFER
+    + "@%q mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512; @%q cp.async.bulk.shared::cluster.global"
+    ".mbarrier::complete_tx::bytes [buffer], [$1], 512, [bar]; "
+    + _UNTIL.format(label="again", more=".parity", phase="0")
+    + "ld.shared.u32 %o, [%s]; }",
+    # Two of them, of two threads, in the other order.
+    _MBARRIER.format(count=2)
+    + _BUFFER
+    + "setp.lt.u32 %q, %t, 2; xor.b32 %y, %t, 1; mad.wide.u32 %src, %y, 256, $1; mul.lo.u32 %y, %t, 256;"
+    " .reg .u32 %dst; mov.u32 %dst, buffer; add.u32 %dst, %dst, %y;"
+    " @%q mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [bar], 256;"
+    " @%q cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%dst], [%src], 256, [bar]; "
+    + _UNTIL.format(label="again", more=".parity", phase="0")
+    + "ld.shared.u32 %o, [%s]; }",
+    # A bulk copy out of shared memory; what it leaves is read back.
+    "{ " + _BUFFER + "setp.eq.u32 %q, %t, 0; st.shared.u32 [%s], %x; fence.proxy.async.shared::cta; bar.sync 0;"
+    " @%q cp.async.bulk.global.shared::cta.bulk_group [$2], [buffer], 512; @%q cp.async.bulk.commit_group; @%q cp.async.bulk.wait_group 0;"
+    " bar.sync 0; fence.proxy.async; ld.volatile.global.u32 %o, [%b]; not.b32 %o, %o; bar.sync 0; }",
+    "{ .reg .b64 %how; createpolicy.fractional.L2::evict_last.b64 %how, 1.0; ld.global.L2::cache_hint.u32 %o, [%a+4], %how; }",
+]
+
+
+def mbarrier_programs() -> Iterator[Program]:
+    """mbarriers, by state and by parity, and bulk copies."""
+    for number, text in enumerate(MBARRIERS):
+        yield program(f"mbarriers.{number}", text, 60 + number)
+
+
 def words(seed: int, count: int) -> np.ndarray:
     """Random words."""
     return random_bits(2 * count, seed).view(np.int64)[:count].astype(np.int32)
@@ -115,4 +173,4 @@ def warp_programs() -> Iterator[Program]:
         yield program(f"warps.{number}", text, 3 + number)
 
 
-FAMILIES = {"warps": warp_programs, "shared": shared_programs}
+FAMILIES = {"warps": warp_programs, "shared": shared_programs, "mbarriers": mbarrier_programs}

@@ -44,7 +44,9 @@ def test_special_registers():
     assert set(spans(PAGE.partition("<!-- special -->")[2].partition("<!-- end -->")[0])) == set(SPECIAL)
 
 
-@pytest.mark.parametrize("text", ["mbarrier.init.b64 [%d0], 1;", "ld.local.u32 %r0, [%d0];"])
+@pytest.mark.parametrize(
+    "text", ["mbarrier.init.b64 [%d0], 1;", "st.async.shared::cluster.b32 [%r0], 1, [%r1];", "ld.local.u32 %r0, [%d0];"]
+)
 def test_what_the_page_says_is_not_there(text):
     with pytest.raises(UnsupportedInstructionError, match="docs/inline_ptx.md"):
         translate(f"{{ {REGISTERS} {text} }}", "=r")

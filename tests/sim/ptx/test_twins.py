@@ -109,7 +109,7 @@ WRONG_TEXTS = {
 
 OUTSIDE = {
     "wgmma.fence.sync.aligned;": "does not have the instruction 'wgmma'",
-    "ld.local.u32 $0, [$1];": r"memory \.shared is not simulated",
+    "ld.local.u32 $0, [$1];": r"memory \.local is not simulated",
     "exit;": "leave its kernel",
     "cvt.rs.f16x2.f32 $0, $1, $1, $1;": "stochastic",
     "add.u32.quick $0, $1, $1;": r"does not know \.quick",

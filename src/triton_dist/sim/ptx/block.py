@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedOperationError
-from . import arithmetic, atomics, barriers, bits, convert, memory, moves, multimem, order, warps  # noqa: F401  (they fill OPCODES)
+from . import arithmetic, atomics, barriers, bits, convert, mbarriers, memory, moves, multimem, order, warps  # noqa: F401  (they fill OPCODES)
 from .constraints import Constraints, read_constraints
 from .control import Line
 from .form import MEETINGS, OPCODES, Form

@@ -158,9 +158,15 @@ class Runner:
                 yield None
             return
         self._fresh = True
+        kept, stuck = frame.context.assembly, ""
+        if kept is not None:
+            kept.stuck, stuck = "", kept.stuck
         if not same:
+            frame.polled.clear()
             yield None
             return
+        if stuck and not frame.polled:
+            raise SimulationError(f"{stuck}; no other thread of the block can come while this one waits")
         requests = awaited(frame, polls, len(looping))
         if requests is not None and len(requests) == 1:
             yield requests[0]
