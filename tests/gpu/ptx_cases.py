@@ -457,10 +457,10 @@ FAMILIES = {
 
 def family(name: str, blocks: int = 48) -> Family:
     """The cases of a family. blocks: how many random ones "random" has."""
-    from tests.gpu import ptx_memory_cases
+    from tests.gpu import ptx_memory_cases, ptx_warp_cases
 
     if name == "random":
         return Family([random_case(seed) for seed in range(blocks)])
     if name in FAMILIES:
         return Family(list(FAMILIES[name]()), close=name == "approximate")
-    return Family(programs=list(ptx_memory_cases.FAMILIES[name]()))
+    return Family(programs=list((ptx_memory_cases.FAMILIES | ptx_warp_cases.FAMILIES)[name]()))

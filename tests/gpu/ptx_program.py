@@ -17,8 +17,9 @@ from tests.gpu import ptx_compiler
 from tests.gpu.programs import Program, canonical_bits, run, simulated
 from tests.gpu.ptx_cases import FAMILIES, Family, family, programs_of
 from tests.gpu.ptx_memory_cases import FAMILIES as MEMORY_FAMILIES
+from tests.gpu.ptx_warp_cases import FAMILIES as WARP_FAMILIES
 
-NAMES = (*FAMILIES, *MEMORY_FAMILIES, "random", "compiler")
+NAMES = (*FAMILIES, *MEMORY_FAMILIES, *WARP_FAMILIES, "random", "compiler")
 _RELATIVE, _ABSOLUTE = 2.0**-10, 2.0**-21
 """How far an approximate instruction may be off: PTX promises tanh 11 bits, and lg2 near 1 an absolute error."""
 

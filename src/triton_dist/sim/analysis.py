@@ -49,7 +49,7 @@ class FunctionFacts:
     borrowed: loaded tiles that are used up before memory may change: they need not be copied out of it.
     reads_clock: whether the function reads a clock, so that a loop may end though memory does not change.
     varying: scalars that differ from thread to thread.
-    uses_block_memory: whether elements of tiles are used, so that block barriers order them.
+    uses_block_memory: whether elements of tiles or shared memory are used, so that block barriers order them.
     """
 
     defined_by: dict[str, Operation] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def analyse(function: Operation) -> FunctionFacts:
                 if bound is not None:
                     facts.bounds[name] = bound
     facts.reads_clock = any(_CLOCK.search(str(operation.attributes.get("asm_string", ""))) for operation in operations)
-    facts.uses_block_memory = any(str(operation.attributes.get("symbol", "")).startswith("td.shared_") for operation in operations)
+    facts.uses_block_memory = any(_uses_block_memory(operation) for operation in operations)
     _find_origins(function, operations, facts)
     _find_borrowed(body, facts)
     for operation in operations:
@@ -131,6 +131,11 @@ def analyse(function: Operation) -> FunctionFacts:
         if deferrable:
             facts.deferred.add(operation.results[0])
     return facts
+
+
+def _uses_block_memory(operation: Operation) -> bool:
+    attributes = operation.attributes
+    return str(attributes.get("symbol", "")).startswith("td.shared_") or ".shared" in str(attributes.get("asm_string", ""))
 
 
 def _collect_types(blocks: list[Block], facts: FunctionFacts) -> None:

@@ -103,6 +103,11 @@ class PendingCopies:
         """Land the puts of a rank, but not its gets: what a fence does, as seen by others."""
         self._land_all([copy for copy in self.entries if copy.program.rank == rank and not copy.is_get])
 
+    def land_some(self, copies: list[PendingCopy]) -> None:
+        """Land these, as far as they have not landed."""
+        waiting = set(map(id, self.entries))
+        self._land_all([copy for copy in copies if id(copy) in waiting])
+
     def finish(self, launch: KernelLaunch) -> None:
         """Land everything of a launch, which ends."""
         self._land_all([copy for copy in self.entries if copy.program.launch is launch])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .machine import Machine
     from .memory import Allocation
     from .ops.block_memory import BlockMemory
+    from .ptx.block_state import BlockState
 
 
 class Program:
@@ -28,6 +29,7 @@ class Program:
     threads: number of threads of the block.
     waiting: a WaitRequest while the program is parked, else None.
     block_memory: where tiles lie whose elements are used in simt regions; None before the first region.
+    assembly: what inline assembly keeps from one block to the next; None before the first that does.
     may_part: loops that spin while threads that have left them could go on by themselves; part: whether one of them is to let them.
     word: address of the last single word that it accessed, for the report of a loop that spins. awaits: what such a loop of inline
         assembly is known to wait for.
@@ -56,6 +58,7 @@ class Program:
         "may_part",
         "part",
         "block_memory",
+        "assembly",
         "race",
         "at",
         "order",
@@ -81,6 +84,7 @@ class Program:
         self.awaits: tuple[WaitRequest, ...] = ()
         self.may_part, self.part = 0, False
         self.block_memory: BlockMemory | None = None
+        self.assembly: BlockState | None = None
         self.at = self.lane = -1
         self.order: Order | None = None
         self.active: np.ndarray | None = None

@@ -11,13 +11,13 @@ from triton.backends.nvidia.compiler import get_ptxas
 
 from triton_dist.errors import UnsupportedInstructionError
 from triton_dist.sim.ptx.block import translate
-from triton_dist.sim.ptx.form import OPCODES
+from triton_dist.sim.ptx.form import MEETINGS, OPCODES
 from triton_dist.sim.ptx.special import SPECIAL
 
 PAGE = (Path(__file__).parents[3] / "docs" / "inline_ptx.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("<!-- instructions -->")[2].partition("<!-- end -->")[0]
 ROWS = [re.split(r"(?<!\\)\|", line)[1:-1] for line in TABLE.strip().splitlines()[2:]]
-CONTROL = {"bra", "ret", "bar", "barrier"}
+CONTROL = {"bra", "ret"}
 REGISTERS = ".reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .b128 %q<2>;"
 
 
@@ -28,7 +28,7 @@ def spans(text):
 def test_every_instruction_is_there():
     named = [name for row in ROWS for name in spans(row[0])]
     assert len(named) == len(set(named))
-    assert set(named) == (set(OPCODES) | CONTROL) - {"discard"}
+    assert set(named) == (set(OPCODES) | set(MEETINGS) | CONTROL) - {"discard"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: spans(row[0])[0])
@@ -44,7 +44,9 @@ def test_special_registers():
     assert set(spans(PAGE.partition("<!-- special -->")[2].partition("<!-- end -->")[0])) == set(SPECIAL)
 
 
-@pytest.mark.parametrize("text", ["shfl.sync.idx.b32 %r0, %r1, 0, 31, -1;", "mbarrier.init.b64 [%d0], 1;", "ld.shared.u32 %r0, [%d0];"])
+@pytest.mark.parametrize(
+    "text", ["mbarrier.init.b64 [%d0], 1;", "st.async.shared::cluster.b32 [%r0], 1, [%r1];", "ld.local.u32 %r0, [%d0];"]
+)
 def test_what_the_page_says_is_not_there(text):
     with pytest.raises(UnsupportedInstructionError, match="docs/inline_ptx.md"):
         translate(f"{{ {REGISTERS} {text} }}", "=r")

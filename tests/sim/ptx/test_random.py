@@ -11,6 +11,7 @@ from tests.gpu import ptx_compiler, ptx_program
 from tests.gpu.programs import run, simulated
 from tests.gpu.ptx_cases import FAMILIES, Case, bits_type, control_cases, operand, programs_of, random_case, width
 from tests.gpu.ptx_memory_cases import FAMILIES as MEMORY_FAMILIES
+from tests.gpu.ptx_warp_cases import FAMILIES as WARP_FAMILIES
 
 
 def arrays_of(case, count):
@@ -44,7 +45,7 @@ def test_loops_with_a_known_result(evaluate):
     assert evaluate(second.text, [32], x, y)[0].tolist() == [int(np.gcd(u | 1, v)) for u, v in zip(x.tolist(), y.tolist(), strict=True)]
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *MEMORY_FAMILIES, "random"])
+@pytest.mark.parametrize("family", [*FAMILIES, *MEMORY_FAMILIES, *WARP_FAMILIES, "random"])
 def test_programs_for_a_gpu_run_here(family):
     """A few of each family, as ``tests.gpu.ptx_program`` runs them: nothing differs from itself, and one changed bit does."""
     chosen, listed = ptx_program.programs(family)

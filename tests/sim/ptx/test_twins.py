@@ -104,12 +104,12 @@ WRONG_TEXTS = {
     "setp.lt.b32 $0, $1, 1;": r"\.eq and \.ne only",
     "mov.u32 $0, #1;": "no PTX",
     "cvt.s32.f32 $0, $1;": "needs .rni",
-    ".shared .u32 buffer; mov.u32 $0, $1;": "only .reg",
+    ".local .u32 buffer; mov.u32 $0, $1;": "only .reg",
 }
 
 OUTSIDE = {
     "wgmma.fence.sync.aligned;": "does not have the instruction 'wgmma'",
-    "ld.shared.u32 $0, [$1];": r"memory \.shared is not simulated",
+    "ld.local.u32 $0, [$1];": r"memory \.local is not simulated",
     "exit;": "leave its kernel",
     "cvt.rs.f16x2.f32 $0, $1, $1, $1;": "stochastic",
     "add.u32.quick $0, $1, $1;": r"does not know \.quick",

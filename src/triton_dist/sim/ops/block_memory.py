@@ -1,4 +1,5 @@
-"""The memory of a block in which the tiles of simt regions lie while their elements are used, and who touched what since the last barrier.
+"""The memory of a block in which the tiles of simt regions lie while their elements are used, and what inline assembly declares; and who
+touched what since the last barrier.
 
 Threads run in lock step here and do not on a GPU, where an element that one thread stores and another reads needs a block barrier between
 the two. So every element remembers which thread stored it and which read it since the barrier, and an access that nothing orders is named.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 16
 _NOBODY, _MANY, _SAME = -1, -2, -3
+_ELEMENT = "an element of a tile"
 
 
 class BlockMemory:
@@ -34,12 +36,14 @@ class BlockMemory:
         self.stored = self.read = np.zeros(0, np.int16)
         self.touched = False
 
-    def place(self, key: str, size: int) -> int:
+    def place(self, key: str, size: int, align: int = _ALIGNMENT) -> int:
         """Where the memory under a key begins, made when it is first asked for."""
         if key not in self.places:
-            self.places[key] = self.data.size
-            self.data = np.concatenate([self.data, np.zeros(-(-size // _ALIGNMENT) * _ALIGNMENT, np.uint8)])
-            self.stored, self.read = (np.full(self.data.size, _NOBODY, np.int16) for _ in range(2))
+            begin = -(-self.data.size // align) * align
+            self.places[key] = begin
+            more = begin + -(-size // _ALIGNMENT) * _ALIGNMENT - self.data.size
+            self.data = np.concatenate([self.data, np.zeros(more, np.uint8)])
+            self.stored, self.read = (np.concatenate([noted, np.full(more, _NOBODY, np.int16)]) for noted in (self.stored, self.read))
         return self.places[key]
 
     def order(self) -> None:
@@ -49,24 +53,24 @@ class BlockMemory:
             self.read.fill(_NOBODY)
             self.touched = False
 
-    def note_read(self, places: np.ndarray, threads: np.ndarray) -> None:
+    def note_read(self, places: np.ndarray, threads: np.ndarray, what: str = _ELEMENT) -> None:
         """Threads read elements, one each. Raises SimulationError if another thread stored one."""
         self.touched = True
         stored = self.stored[places]
-        _name(np.where(stored == _SAME, _NOBODY, stored), threads, "reads an element of a tile that", "stored")
+        _name(np.where(stored == _SAME, _NOBODY, stored), threads, f"reads {what} that", "stored")
         before = self.read[places]
         self.read[places] = threads
         shared = (self.read[places] != threads) | ((before != _NOBODY) & (before != threads))
         self.read[places[shared]] = _MANY
 
-    def note_store(self, places: np.ndarray, threads: np.ndarray, kept: np.ndarray) -> None:
+    def note_store(self, places: np.ndarray, threads: np.ndarray, kept: np.ndarray, what: str = _ELEMENT) -> None:
         """Threads store elements, one each. kept: whether the element then has the thread's value.
 
         Raises SimulationError if another thread stored or read one before. Several that store the same at once may read it back.
         """
         self.touched = True
-        _name(self.stored[places], threads, "stores an element of a tile that", "stored")
-        _name(self.read[places], threads, "stores an element of a tile that", "read")
+        _name(self.stored[places], threads, f"stores {what} that", "stored")
+        _name(self.read[places], threads, f"stores {what} that", "read")
         self.stored[places] = threads
         self.stored[places[self.stored[places] != threads]] = _SAME
         self.stored[places[~kept]] = _MANY

@@ -28,7 +28,7 @@ def compute(context: Program, binding: Binding, operands: Sequence[Any], scalars
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     count = int(np.prod(shape))
     groups = -(-count // binding.pack)
-    frame = Frame(context, np.zeros(groups, np.int64), binding.block.registers, location)
+    frame = Frame(context, np.zeros(groups, np.int64), binding.block.registers, location, site=id(binding))
     binding.load(frame, [_grouped(array, shape, groups, binding.pack) for array in arrays])
     for _ in Runner(binding.block.lines, frame, shares=False).steps():
         pass
@@ -64,7 +64,7 @@ def run_scalar(context: Program, binding: Binding, operands: Sequence[Any], kind
     kinds: for each result "varying" for one value for each thread, else as ``_scalar`` has them.
     """
     threads = np.arange(context.threads) if mask is None else np.flatnonzero(np.broadcast_to(mask, (context.threads,)))
-    frame = Frame(context, threads, binding.block.registers, location, waits=binding.block.waits)
+    frame = Frame(context, threads, binding.block.registers, location, waits=binding.block.waits, site=id(binding))
     loaded = []
     for operand in operands:
         array = np.asarray(operand)
@@ -92,9 +92,9 @@ def run_tile(context: Program, binding: Binding, operands: Sequence[Any], shape:
     results = [_poisoned((count,), result.dtype) for result in binding.results]
     together = block.accesses <= 1 and not block.loops and not block.meets
     rows = places[:, active]
-    for groups in [rows.reshape(-1, binding.pack)] if together else list(rows):
+    for number, groups in enumerate([rows.reshape(-1, binding.pack)] if together else list(rows)):
         threads = np.tile(active, len(groups) // max(len(active), 1))
-        frame = Frame(context, threads, block.registers, location, count <= context.threads, block.waits)
+        frame = Frame(context, threads, block.registers, location, count <= context.threads, block.waits, id(binding), number)
         binding.load(frame, [array[groups] for array in flat])
         yield from _run(frame, binding)
         for result, found in zip(results, binding.unload(frame), strict=True):

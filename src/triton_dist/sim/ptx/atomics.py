@@ -13,9 +13,10 @@ from ..memory import element_index, scalar_view
 from ..ops import arith
 from ..ops.memory import check_scalar, put_word, see_word
 from .form import Form, Step, contents, opcode, writer
-from .memory import address, global_space, note_poll, rows, vector
+from .memory import address, is_shared, note_poll, rows, vector
 from .order import order_of
 from .places import Access
+from .shared import changed, checked_places, memory_of, shared_address
 from .syntax import Discard, Instruction, Register
 from .types import PtxType
 
@@ -70,10 +71,10 @@ def _update(instruction: Instruction) -> Step:
     form = Form(instruction)
     is_atom = instruction.opcode == "atom"
     if form.left[:1] == ["async"]:
-        raise instruction.unsupported("asynchronous reductions go to shared memory, which is not simulated")
+        raise instruction.unsupported("asynchronous reductions in the shared memory of a cluster are not simulated")
     order = order_of(form, _SEMANTICS if is_atom else ("relaxed", "release"), ("relaxed", "gpu"))
     assert order is not None, "an atomic is never weak"
-    global_space(form)
+    shared = is_shared(form)
     name = form.one_of(OPERATIONS)
     form.flag("noftz")
     hinted = form.flag("L2::cache_hint")
@@ -86,7 +87,7 @@ def _update(instruction: Instruction) -> Step:
     form.done(2 + is_atom + swaps + hinted)
     operands = list(instruction.operands)
     target = operands.pop(0) if is_atom else Discard()
-    place = address(instruction, operands[0])
+    place = (shared_address if shared else address)(instruction, operands[0])
     sources = vector(instruction, operands[1], count)
     brought = [contents(instruction, source, kind.bits, kind.kind == "f" and kind.count == 1) for source in sources]
     expected = brought
@@ -97,9 +98,14 @@ def _update(instruction: Instruction) -> Step:
 
     def run(frame, mask) -> None:
         lanes = frame.chosen(mask)
-        access = Access(frame, place(frame), lanes, kind.bits // 8, count, order, "atomic")
-        note_poll(frame, instruction, access)
-        old = update_lanes(frame, access, combine, kind, rows(frame, brought, lanes), rows(frame, expected, lanes) if swaps else None)
+        values, wanted = rows(frame, brought, lanes), rows(frame, expected, lanes) if swaps else None
+        if shared:
+            places = checked_places(frame, place(frame), lanes, kind.bits // 8, count, "atomic")
+            old = _update_shared(frame, places, combine, kind, values, wanted)
+        else:
+            access = Access(frame, place(frame), lanes, kind.bits // 8, count, order, "atomic")
+            note_poll(frame, instruction, access)
+            old = update_lanes(frame, access, combine, kind, values, wanted)
         found = np.zeros((frame.lanes, count), old.dtype)
         found[lanes] = old
         for number, write in enumerate(writes):
@@ -146,6 +152,24 @@ def update_lanes(
                 new = kind.contents(combine(kind.numbers(seen[row, column : column + 1]), kind.numbers(values[row, column : column + 1])))
                 put_word(context, place, new.view(signed)[0], signed, frame.location)
     context.order = None
+    return seen
+
+
+def _update_shared(
+    frame: Frame, places: np.ndarray, combine: Combine, kind: PtxType, values: np.ndarray, expected: np.ndarray | None
+) -> np.ndarray:
+    """As ``update_lanes``. places: a row for each lane."""
+    view = memory_of(frame.context).data.view(kind.raw)
+    seen = np.zeros(places.shape, kind.raw)
+    values = np.broadcast_to(values, places.shape)
+    wanted = None if expected is None else np.broadcast_to(expected, places.shape)
+    for row, column in np.ndindex(places.shape):
+        index = places[row, column] // kind.raw.itemsize
+        seen[row, column] = view[index]
+        if wanted is None or view[index] == wanted[row, column]:
+            new = combine(kind.numbers(seen[row, column : column + 1]), kind.numbers(values[row, column : column + 1]))
+            view[index] = kind.contents(new)[0]
+    changed(frame.context)
     return seen
 
 

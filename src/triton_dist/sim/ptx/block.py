@@ -7,15 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedOperationError
-from . import arithmetic, atomics, bits, convert, memory, moves, multimem, order  # noqa: F401  (they fill OPCODES)
+from . import arithmetic, atomics, barriers, bits, convert, mbarriers, memory, moves, multimem, order, warps  # noqa: F401  (they fill OPCODES)
 from .constraints import Constraints, read_constraints
 from .control import Line
-from .form import OPCODES, Form
-from .meeting import Meeting
+from .form import MEETINGS, OPCODES, Form
 from .parser import parse
 from .special import SPECIAL
 from .spin import find_poll
-from .syntax import Immediate, Instruction, Label, Listing, Special, Use, Vector
+from .syntax import Instruction, Label, Listing, Special, Use, Vector
 from .twins import find_twin
 
 if TYPE_CHECKING:
@@ -62,35 +61,14 @@ def _line(listing: Listing, number: int, instruction: Instruction) -> Line:
         if instruction.opcode == "exit":
             raise instruction.unsupported("a thread that ends inside a block would leave its kernel; branch to the end of the block")
         return Line(instruction, guard, ends=True)
-    if instruction.opcode in ("bar", "barrier"):
-        return Line(instruction, guard, meeting=_meeting(instruction))
+    meets = MEETINGS.get(instruction.opcode)
+    if meets is not None:
+        met = meets(instruction, number)
+        return Line(instruction, guard, step=met.step, meeting=met.meeting)
     translate = OPCODES.get(instruction.opcode)
     if translate is None:
         raise instruction.unsupported(f"the simulator does not have the instruction {instruction.opcode!r}")
     return Line(instruction, guard, step=translate(instruction))
-
-
-def _meeting(instruction: Instruction) -> Meeting:
-    form = Form(instruction)
-    form.flag("cta")
-    kind = form.left[:1]
-    constants = [operand.value if isinstance(operand, Immediate) else None for operand in instruction.operands]
-    if kind == ["warp"]:
-        form.left.pop(0)
-        form.one_of(("sync",))
-        form.done(1)
-        if constants[0] is None:
-            raise instruction.unsupported("the mask of a barrier of a warp has to be a number")
-        return Meeting(-1, members=int(constants[0]) & 0xFFFFFFFF)
-    form.one_of(("sync",))
-    form.flag("aligned")
-    form.done((1, 2))
-    if None in constants:
-        raise instruction.unsupported("the number of a barrier and of its threads have to be numbers")
-    number, *count = (int(constant) for constant in constants if constant is not None)
-    if not 0 <= number < 16:
-        raise instruction.wrong("barriers have numbers from 0 to 15")
-    return Meeting(number, count[0] if count else 0)
 
 
 def _specials(instruction: Instruction) -> list[str]:

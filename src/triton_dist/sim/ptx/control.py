@@ -30,7 +30,8 @@ class Line:
     """One instruction, ready to run.
 
     guard: predicate register and whether lanes go on where it is false. step: what it does, None for a branch, the end, or a meeting.
-    target: of a branch. poll: of a branch back that ends a polling loop. meeting: of a barrier. ends: whether lanes end here.
+    target: of a branch. poll: of a branch back that ends a polling loop. meeting: where lanes meet, before they do ``step``. ends: whether
+    lanes end here.
     """
 
     instruction: Instruction
@@ -82,7 +83,7 @@ class Runner:
                 return
             line = lines[place]
             taking = self._taking(line, lanes)
-            if line.step is not None:
+            if line.step is not None and line.meeting is None:
                 if taking is not None:
                     mask = None if taking.all() else taking
                     if line.step.yields_before and self._shares and not self._fresh:
@@ -157,9 +158,15 @@ class Runner:
                 yield None
             return
         self._fresh = True
+        kept, stuck = frame.context.assembly, ""
+        if kept is not None:
+            kept.stuck, stuck = "", kept.stuck
         if not same:
+            frame.polled.clear()
             yield None
             return
+        if stuck and not frame.polled:
+            raise SimulationError(f"{stuck}; no other thread of the block can come while this one waits")
         requests = awaited(frame, polls, len(looping))
         if requests is not None and len(requests) == 1:
             yield requests[0]
@@ -177,8 +184,7 @@ class Runner:
             assert meeting is not None
             same = [number for number in self._parked if self._lines[number].meeting == meeting]
             here = np.logical_or.reduce([self._parked[number] for number in same])
-            alive = np.logical_or.reduce([*self._groups.values(), *self._parked.values()])
-            going = meeting.complete(self._frame, here, alive)
+            going = meeting.complete(self._frame, here)
             if going is None:
                 continue
             for number in same:
@@ -187,6 +193,8 @@ class Runner:
                 if left.any():
                     self._parked[number] = left
                 if leaving.any():
+                    if self._lines[number].step is not None:
+                        self._apply(self._lines[number], None if leaving.all() else leaving)
                     self._join(number + 1, leaving)
             return True
         return False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .frame import Frame, Mask
 from .special import SPECIAL
-from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special
+from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special, Variable
 from .types import B128, TYPES, PtxType, extended
+
+if TYPE_CHECKING:
+    from .meeting import Meeting
 
 Run = Callable[[Frame, Mask], None]
 """What an instruction does in some lanes."""
@@ -110,6 +113,10 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
         else:
             constant = np.array([operand.bits(width, is_float)], np.dtype(f"u{width // 8}"))
         return lambda frame: constant
+    if isinstance(operand, Variable):
+        if instruction.opcode != "mov" or width not in (32, 64):
+            raise instruction.wrong(f"mov takes the address of {operand.name}, into a register of 32 or 64 bits")
+        return _address_of(operand, np.dtype(f"u{width // 8}"))
     if isinstance(operand, Special):
         if instruction.opcode not in ("mov", "cvt"):
             raise instruction.wrong(f"a special register is read by mov and cvt only; move {operand.name} into a register first")
@@ -119,6 +126,12 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
             raise instruction.wrong(f"{operand.name} has {register.width} bits, but {width} are taken")
         return lambda frame: np.atleast_1d(np.asarray(register.read(frame))).astype(dtype)
     raise instruction.wrong("a register or a number is taken here")
+
+
+def _address_of(variable: Variable, dtype: np.dtype) -> Read:
+    from .shared import place_of
+
+    return lambda frame: np.array([place_of(frame, variable)], dtype)
 
 
 def _bits(width: int) -> str:
@@ -162,6 +175,30 @@ def opcode(*names: str) -> Callable[[Translate], Translate]:
     def register(function: Translate) -> Translate:
         for name in names:
             OPCODES[name] = function
+        return function
+
+    return register
+
+
+class Met(NamedTuple):
+    """A translated instruction at which threads meet. meeting: None where they only tell others that they came. step: what it does then."""
+
+    meeting: Meeting | None
+    step: Step | None
+
+
+TranslateMeeting = Callable[[Instruction, int], Met]
+
+MEETINGS: dict[str, TranslateMeeting] = {}
+"""As ``OPCODES``, for instructions at which threads meet; the second argument is the instruction's number."""
+
+
+def meeting_opcode(*names: str) -> Callable[[TranslateMeeting], TranslateMeeting]:
+    """Register the decorated function for instructions at which threads meet."""
+
+    def register(function: TranslateMeeting) -> TranslateMeeting:
+        for name in names:
+            MEETINGS[name] = function
         return function
 
     return register

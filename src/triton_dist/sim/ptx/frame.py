@@ -28,14 +28,16 @@ class Frame:
     context: the program. threads: the thread of each lane. lanes: how many there are. registers: an array for each, see ``types``.
     location: number of the source line in the kernel. known: whether ``threads`` are those of the GPU, not only one way to spread a tile.
     carry: the carry flag. polled: what instructions that a loop may poll with have read last, see ``spin``. waits: those whose reads the
-    race check learns of when their loop has ended.
+    race check learns of when their loop has ended. site, copy: which block it is, and which of the compiler's copies of it for the elements
+    that a thread has: each has variables of its own.
     """
 
-    __slots__ = ("context", "threads", "lanes", "registers", "location", "known", "carry", "polled", "waits")
+    __slots__ = ("context", "threads", "lanes", "registers", "location", "known", "carry", "polled", "waits", "site", "copy")
 
     def __init__(
-        self, context: Program, threads: np.ndarray, widths: Sequence[int], location: int, known: bool = True, waits: frozenset[int] = _NONE
-    ) -> None:
+        self, context: Program, threads: np.ndarray, widths: Sequence[int], location: int, known: bool = True,
+        waits: frozenset[int] = _NONE, site: int = 0, copy: int = 0,
+    ) -> None:  # fmt: skip
         self.context = context
         self.threads = threads
         self.lanes = len(threads)
@@ -45,6 +47,7 @@ class Frame:
         self.carry = np.zeros(1, np.bool_)
         self.polled: dict[int, Access] = {}
         self.waits = waits
+        self.site, self.copy = site, copy
 
     @property
     def covers_block(self) -> bool:

@@ -1,55 +1,69 @@
-"""Barriers: which threads meet, and what that orders."""
+"""Where threads meet: which of them, and what that orders."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .frame import Frame
+from .block_state import state_of
 from .special import WARP
+
+if TYPE_CHECKING:
+    from .form import Read
+    from .frame import Frame
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """A barrier. number: of a barrier of the block, -1 for one of a warp. count: threads that it waits for, 0 for all.
+    """A barrier, or an instruction that the threads of a mask carry out together.
 
-    members: lanes of each warp that meet, as a mask.
+    name: of the instruction. number: of a barrier of the block, -1 for what a warp does. count: threads that it waits for, 0 for all.
+    members: lanes of each warp that meet, as a mask, the same for all threads or one for each. place: number of the instruction where
+    only those meet that come to this one; -1 where any of the kind will do. orders: whether it orders memory.
     """
 
+    name: str
     number: int
     count: int = 0
-    members: int = 0xFFFFFFFF
+    members: int | Read = 0xFFFFFFFF
+    place: int = -1
+    orders: bool = True
 
-    def complete(self, frame: Frame, here: np.ndarray, alive: np.ndarray) -> np.ndarray | None:
-        """The lanes that may go on, or None. here: who has come. alive: who has not ended."""
-        return self._of_warps(frame, here, alive) if self.number < 0 else self._of_block(frame, here, alive)
+    def complete(self, frame: Frame, here: np.ndarray) -> np.ndarray | None:
+        """The lanes that may go on, or None. here: who has come."""
+        going = self._of_warps(frame, here) if self.number < 0 else self._of_block(frame, here)
+        if going is not None and self.orders and frame.context.block_memory is not None:
+            frame.context.block_memory.order()
+        return going
 
-    def _of_block(self, frame: Frame, here: np.ndarray, alive: np.ndarray) -> np.ndarray | None:
+    def masks(self, frame: Frame) -> np.ndarray:
+        """The mask of each lane."""
+        given = np.array([self.members], np.uint32) if isinstance(self.members, int) else self.members(frame)
+        return np.broadcast_to(given, frame.lanes)
+
+    def _of_block(self, frame: Frame, here: np.ndarray) -> np.ndarray | None:
+        state = state_of(frame.context)
         wanted = self.count or frame.context.threads
-        if int(here.sum()) < wanted:
+        if int(here.sum()) + state.arrived.get(self.number, 0) < wanted:
             return None
+        state.arrived.pop(self.number, None)
         if frame.context.race is not None:
             # A barrier of some threads orders those only; it is taken for one of all, so that no right program is blamed.
             frame.context.race.block_barrier()
-        if frame.context.block_memory is not None:
-            frame.context.block_memory.order()
         return here
 
-    def _of_warps(self, frame: Frame, here: np.ndarray, alive: np.ndarray) -> np.ndarray | None:
-        named = (self.members >> (frame.threads % WARP) & 1).astype(np.bool_)
-        warps = frame.threads // WARP
+    def _of_warps(self, frame: Frame, here: np.ndarray) -> np.ndarray | None:
         going = np.zeros_like(here)
-        for warp in np.unique(warps[here]).tolist():
-            mine = (warps == warp) & named
-            if not (mine & alive & ~here).any() and int(mine.sum()) == int(self.members).bit_count():
-                going |= mine & here
+        for lanes, mask in groups(frame, here, self.masks(frame)):
+            named = mask >> (frame.threads[lanes] % WARP) & 1 != 0
+            if named.all() and len(lanes) == mask.bit_count():
+                going[lanes] = True
         if not going.any():
             return None
-        if frame.context.race is not None:
-            frame.context.race.warp_barrier(np.unique(warps[going]).tolist())
-        if frame.context.block_memory is not None:
-            frame.context.block_memory.order()
+        if frame.context.race is not None and self.orders:
+            frame.context.race.warp_barrier(np.unique(frame.threads[going] // WARP).tolist())
         return going
 
     def incomplete(self, frame: Frame, here: np.ndarray) -> str:
@@ -57,6 +71,20 @@ class Meeting:
         if self.number >= 0:
             wanted = self.count or frame.context.threads
             return f"a block barrier is reached by {int(here.sum())} of {wanted} threads; move it out of the condition so that all come"
+        lanes, mask = next(groups(frame, here, self.masks(frame)))
+        threads = frame.threads[lanes]
+        warp = int(threads[0]) // WARP
+        missing = [WARP * warp + lane for lane in range(WARP) if mask >> lane & 1 and WARP * warp + lane not in threads]
+        extra = [thread for thread in threads.tolist() if not mask >> thread % WARP & 1]
+        why = f"thread {extra[0]} comes and is not in it" if extra else f"thread {missing[0]} is in it and does not come"
         return (
-            f"a barrier of a warp with the mask {self.members:#x} is reached by {int(here.sum())} threads; the mask has to name who comes"
+            f"{self.name} with the mask {mask:#x} is reached by {len(lanes)} threads of warp {warp}: {why}; the mask has to name who comes"
         )
+
+
+def groups(frame: Frame, here: np.ndarray, masks: np.ndarray):
+    """The lanes of each warp that come with one mask, and that mask. here: which lanes come."""
+    lanes = np.flatnonzero(here)
+    keys = (frame.threads[lanes] // WARP).astype(np.int64) << 32 | masks[lanes].astype(np.int64)
+    for key in np.unique(keys).tolist():
+        yield lanes[keys == key], key & 0xFFFFFFFF

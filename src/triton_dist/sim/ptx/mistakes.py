@@ -17,7 +17,7 @@ from .syntax import Address, Instruction, Negated, Operand, Pair, Register, Vect
 _COMPILER_NAMES = {1: "%p", 16: "%rs", 32: "%r", 64: "%rd", 128: "%rq"}
 """How the compiler's registers are called, by width; numbers from 1 on follow."""
 
-_WITHOUT_RESULT = ("nanosleep", "bar", "barrier", "bra", "ret", "setmaxnreg")
+_WITHOUT_RESULT = ("nanosleep", "bra", "ret", "setmaxnreg")
 """Instructions whose first operand may be a register and is only read."""
 
 
@@ -108,6 +108,8 @@ def _excluded(first: Instruction, second: Instruction) -> bool:
 
 def _written(instruction: Instruction) -> list[int]:
     if not instruction.operands or instruction.opcode in _WITHOUT_RESULT or isinstance(instruction.operands[0], Address):
+        return []
+    if instruction.opcode in ("bar", "barrier") and "red" not in instruction.modifiers:
         return []
     return list(_slots(instruction.operands[0]))
 

@@ -6,11 +6,27 @@ import struct
 
 from ...errors import InlineAssemblyError
 from .special import SPECIAL
-from .syntax import Address, Discard, Immediate, Instruction, Label, Listing, Negated, Operand, Pair, Register, Special, Use, Vector
+from .syntax import (
+    Address,
+    Discard,
+    Immediate,
+    Instruction,
+    Label,
+    Listing,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Special,
+    Use,
+    Variable,
+    Vector,
+)
 from .tokens import Token, tokenize
 from .types import TYPES
 
 _END = Token("end", "the end", 0)
+_MOST_SHARED = 227 * 1024
 _PARTS = {".v2": "xy", ".v4": "xyzw"}
 """Of a vector of registers: what stands behind its name and a dot."""
 
@@ -24,7 +40,7 @@ class _Parser:
         self.operands = [Register(slot, width, f"${slot}") for slot, width in enumerate(widths)]
         self.scope: tuple[int, ...] = ()
         self.scopes = 0
-        self.names: list[dict[str, Register | Vector]] = [{}]
+        self.names: list[dict[str, Register | Vector | Variable]] = [{}]
 
     # Tokens
 
@@ -93,8 +109,11 @@ class _Parser:
                     raise self.fail("expected ';'", token.line)
                 self.at += 1
             return
+        if token.text == ".shared":
+            self.variables(token.line)
+            return
         if token.text != ".reg":
-            raise self.fail(f"{token.text} is not taken in a block; only .reg declarations are", token.line)
+            raise self.fail(f"{token.text} is not taken in a block; only .reg and .shared declarations are", token.line)
         name = self.next().text
         parts = _PARTS.get(name, "")
         if parts:
@@ -108,6 +127,39 @@ class _Parser:
             if not self.take(","):
                 break
         self.need(";")
+
+    def variables(self, line: int) -> None:
+        """``.shared .align 8 .b8 name[64], other[8];``: variables of the block in shared memory."""
+        align = self.number("an alignment") if self.take(".align") else 0
+        kind = TYPES.get(self.next().text[1:])
+        if kind is None or kind.bits < 8:
+            raise self.fail("expected the type of a variable, such as .b8", line)
+        if align & (align - 1):
+            raise self.fail(f"an alignment is a power of two, not {align}", line)
+        while True:
+            name = self.next()
+            if name.kind not in ("register", "word") or name.text in self.names[-1]:
+                raise self.fail(f"expected the name of a new variable and found {name.text!r}", line)
+            count = 1
+            if self.take("["):
+                count = self.number("a number of elements")
+                self.need("]")
+            size = count * kind.bits // 8
+            if not 0 < size <= _MOST_SHARED:
+                raise self.fail(f"{name.text} has {size} bytes; a block may have {_MOST_SHARED}", line)
+            variable = Variable(len(self.listing.variables), name.text, size, max(align, kind.bits // 8))
+            self.listing.variables.append(variable)
+            self.names[-1][name.text] = variable
+            if not self.take(","):
+                break
+        self.need(";")
+
+    def number(self, what: str) -> int:
+        token = self.next()
+        value = _number(token.text) if token.kind == "number" else None
+        if not isinstance(value, int):
+            raise self.fail(f"expected {what} and found {token.text!r}", token.line)
+        return value
 
     def declare(self, width: int, parts: str) -> None:
         """parts: of a vector, which is declared as its registers and as what they are in braces."""
@@ -203,7 +255,7 @@ class _Parser:
         if visible and all((use.slot, use.visible) != (slot, visible) for use in self.listing.uses):
             self.listing.uses.append(Use(slot, line, visible))
 
-    def declared(self, name: str) -> Register | Vector | None:
+    def declared(self, name: str) -> Register | Vector | Variable | None:
         return next((names[name] for names in reversed(self.names) if name in names), None)
 
     def named(self, token: Token) -> Operand:
@@ -220,8 +272,8 @@ class _Parser:
 
     def address(self, token: Token) -> Operand:
         base = self.operand()
-        if not isinstance(base, (Register, Immediate)):
-            raise self.fail("an address is a register, a number, or a register and a number", token.line)
+        if not isinstance(base, (Register, Immediate, Variable)):
+            raise self.fail("an address is a register, a variable or a number, and a number of bytes", token.line)
         offset = 0
         while self.token.text in ("+", "-"):
             sign = 1 if self.next().text == "+" else -1

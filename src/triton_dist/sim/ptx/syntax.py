@@ -39,10 +39,20 @@ class Special:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """A variable in shared memory, by its number in the block. size: bytes."""
+
+    number: int
+    name: str
+    size: int
+    align: int
+
+
+@dataclass(frozen=True)
 class Address:
     """``[base + offset]``."""
 
-    base: Register | Immediate
+    base: Register | Immediate | Variable
     offset: int
 
 
@@ -81,7 +91,7 @@ class Pair:
     second: Operand
 
 
-Operand = Register | Immediate | Special | Address | Vector | Label | Discard | Negated | Pair
+Operand = Register | Immediate | Special | Variable | Address | Vector | Label | Discard | Negated | Pair
 
 
 @dataclass(frozen=True)
@@ -126,13 +136,14 @@ class Listing:
     """A parsed block. registers: their widths by number, of which the first are the operands ``$0``, ``$1``, ...
 
     targets: for each label the number of the instruction behind it, by (scope, name). uses: where operands stand beside registers of the
-    block's own, each operand once for each set of names.
+    block's own, each operand once for each set of names. variables: in shared memory.
     """
 
     instructions: list[Instruction] = field(default_factory=list)
     registers: list[int] = field(default_factory=list)
     targets: dict[tuple[tuple[int, ...], str], int] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
 
     def target(self, instruction: Instruction, label: Label) -> int:
         """Where a branch goes. Raises InlineAssemblyError."""
