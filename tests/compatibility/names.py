@@ -217,7 +217,7 @@ SECTIONS = (
 """Every name of the API page, and more."""
 
 NOTES = {
-    "a": "No machine with multicast memory was at hand, and the heap maps none, so `remote_mc_ptr` is NULL there. On the simulator it is there.",
+    "a": "No machine with multicast memory was at hand, and the heap maps none, so `remote_mc_ptr` is NULL there. The simulator has it.",
     "b": "gfx942 has no multicast; a kernel that uses the name is refused by name when it is compiled.",
     "c": "Runs on the host, and needs no GPU.",
     "d": "Host code lays the struct out, on any machine; a test compares it with the C++. Kernels read it by the functions above.",

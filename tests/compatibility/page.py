@@ -48,9 +48,13 @@ def exists(section: Section, name: str) -> bool:
 
 
 BODIES = (
-    "tests/dialects/bodies.py", "tests/language/extra/test_libshmem_device.py", "tests/sim/test_vectors.py", "tests/tools/compile_bodies.py",
-    "tests/tools/autotune/bodies.py", "tests/tools/profiler/kernels.py",
-)  # fmt: skip
+    "tests/dialects/bodies.py",
+    "tests/language/extra/test_libshmem_device.py",
+    "tests/sim/test_vectors.py",
+    "tests/tools/autotune/bodies.py",
+    "tests/tools/compile_bodies.py",
+    "tests/tools/profiler/kernels.py",
+)
 """What programs of tests/gpu run on GPUs beside their own text."""
 
 
@@ -83,9 +87,8 @@ def unexplained() -> list[str]:
     """Cells that say something else than that the name works, without a note; and names that GPUs only compile."""
     rows = [row.split(" | ") for row in names_table().splitlines() if row.startswith("| `")]
     gaps = [(row[0], cell) for row in rows for cell in row[1:5] if cell.strip("| ") not in (*WORKS, "") and not cell.endswith("]")]
-    return [f"{name}: {cell}" for name, cell in gaps] + [
-        f"{row[0]}: compiled only" for row in rows if len(row) > 3 and row[2] == "compiled"
-    ]
+    compiled = [row[0] for row in rows if len(row) > 3 and row[2] == "compiled"]
+    return [f"{name}: {cell}" for name, cell in gaps] + [f"{name}: compiled only" for name in compiled]
 
 
 def _row(section: Section, name: str) -> str:
