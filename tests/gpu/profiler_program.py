@@ -2,8 +2,8 @@
 
 ``torchrun --nproc-per-node 2 tests/gpu/profiler_program.py`` runs all parts, or those that are named as arguments. The merged trace of
 all-gather + GEMM goes to the folder $OUT (default out): profiler_trace.json, and where the packages are there the same in Perfetto's format
-and as a picture. Ranks may share GPUs, as in ``torchrun --nproc-per-node 4 tests/gpu/profiler_program.py clocks all_gather_gemm`` with two: the
-picture says so, and shows how they take turns. Where there is no GPU it runs on CPU processes.
+and as a picture. Ranks may share GPUs, such as 4 ranks 2 GPUs: the picture says so, and shows how they take turns. Where there is no GPU
+it runs on CPU processes.
 """
 
 from __future__ import annotations
