@@ -49,7 +49,7 @@ _SHMEM_TESTS = (
     "tests/compatibility/test_names.py",
 )
 _HOST_TESTS = ("tests/test_utils.py", "tests/test_script_helpers.py", "tests/compatibility/test_names.py")
-_SOON = "not there yet"
+_SOON = "not there yet [e]"
 _HOST = {"nvshmem": SAME, "gfx942": SAME}
 
 SECTIONS = (
@@ -216,11 +216,29 @@ SECTIONS = (
 )
 """Every name of the API page, and more."""
 
+NOTES = {
+    "a": "No machine with multicast memory was at hand, and the heap maps none, so `remote_mc_ptr` is NULL there. The simulator has it.",
+    "b": "gfx942 has no multicast; a kernel that uses the name is refused by name when it is compiled.",
+    "c": "Runs on the host, and needs no GPU.",
+    "d": "Host code lays the struct out, on any machine; a test compares it with the C++. Kernels read it by the functions above.",
+    "e": "What it would join into one kernel is there as operators of `triton_dist.ops`, called one by one.",
+    "f": "By the stubs that `build_extern` writes, which call it ([compile_tools_program.py](../tests/gpu/compile_tools_program.py)).",
+    "g": "False where it is asked: there is no multicast memory (see a).",
+}
+"""Why a cell says something else than that the name works there."""
+
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "my_pe": {"nvshmem": "as without"},
     "n_pes": {"nvshmem": "as without"},
     "remote_ptr": {"nvshmem": "as without"},
-    "remote_mc_ptr": {"gpus": "NULL: no multicast memory", "simulator": "yes"},
-    "is_nvshmem_multimem_supported": {"gpus": "always false: the heap maps no multicast memory"},
+    "remote_mc_ptr": {"gpus": "NULL [a]"},
+    "is_nvshmem_multimem_supported": {"gpus": "program [g]"},
+    "extern_call": {"gpus": "program [f]"},
+    "NVSHMEMSymmContext": {"gpus": "host [d]"},
+    **{
+        name: {"gpus": "compiled [a]", "gfx942": "no [b]"}
+        for name in ["multimem_st_b32", "multimem_st_b64", "multimem_st_p_b32", "multimem_st_v2", "multimem_st_v4", "multimem_ld_reduce_v4"]
+    },
+    **{name: {"gpus": "host [c]"} for name in ["make_ast_source", "kernel_name_suffix", "materialize_c_params", "dump_c_code"]},
 }
 """Where a name differs from its section: column and text."""

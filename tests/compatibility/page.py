@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.outside.programs import PROGRAMS, SOURCES
 from tests.outside.run import RESULTS, key
 
-from .names import EXCEPTIONS, NO, SAME, SECTIONS, YES, Section
+from .names import EXCEPTIONS, NO, NOTES, SAME, SECTIONS, YES, Section
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -47,12 +47,26 @@ def exists(section: Section, name: str) -> bool:
     return True
 
 
+BODIES = (
+    "tests/dialects/bodies.py",
+    "tests/language/extra/test_libshmem_device.py",
+    "tests/sim/test_vectors.py",
+    "tests/tools/autotune/bodies.py",
+    "tests/tools/compile_bodies.py",
+    "tests/tools/profiler/kernels.py",
+)
+"""What programs of tests/gpu run on GPUs beside their own text."""
+
+
 def _in_gpu_programs(section: Section, name: str) -> bool:
-    """Whether a program of tests/gpu uses the name: as an attribute of its module, or imported from it."""
+    """Whether a program of tests/gpu uses the name: as an attribute of its module, or imported from it; or what it runs does."""
     owners = "dl|libshmem_device|language_extra|shmem|utils"
     imported = rf"from {re.escape(section.module)} import (?:\([^)]*|[^\n]*)\b{re.escape(name)}\b"
     word = re.compile(rf"\b(?:{owners})\.{re.escape(name)}\b|{imported}")
-    return any(word.search(_text(path)) for path in (ROOT / "tests" / "gpu").glob("*.py"))
+    if name.startswith("vector."):
+        method = name.partition(".")[2]
+        word = re.compile(r"\bmake_vector\(" if method.startswith("__") else rf"\.{method}\(")
+    return any(word.search(_text(path)) for path in [*(ROOT / "tests" / "gpu").glob("*.py"), *map(ROOT.joinpath, BODIES)])
 
 
 def names_table() -> str:
@@ -61,7 +75,20 @@ def names_table() -> str:
     for section in SECTIONS:
         lines.append(f"| **{section.title}** (`{section.module}`) | | | | | |")
         lines += [_row(section, name) for name in section.listed]
-    return "\n".join(lines) + "\n"
+    notes = [f"- [{letter}] {text}" for letter, text in NOTES.items() if any(f"[{letter}]" in line for line in lines)]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+WORKS = {"yes", "program", "linked", "as without", "compiled", "-", "host [c]"}
+"""What a cell says of a name that works there."""
+
+
+def unexplained() -> list[str]:
+    """Cells that say something else than that the name works, without a note; and names that GPUs only compile."""
+    rows = [row.split(" | ") for row in names_table().splitlines() if row.startswith("| `")]
+    gaps = [(row[0], cell) for row in rows for cell in row[1:5] if cell.strip("| ") not in (*WORKS, "") and not cell.endswith("]")]
+    compiled = [row[0] for row in rows if len(row) > 3 and row[2] == "compiled"]
+    return [f"{name}: {cell}" for name, cell in gaps] + [f"{name}: compiled only" for name in compiled]
 
 
 def _row(section: Section, name: str) -> str:

@@ -26,6 +26,10 @@ def test_no_name_is_listed_twice():
     assert len(places) == len(set(places))
 
 
+def test_no_gap_is_unexplained():
+    assert page.unexplained() == []
+
+
 def test_the_page_is_current():
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.rendered(text) == text, "run python -m tests.compatibility.page"

@@ -2,7 +2,8 @@
 
 ``torchrun --nproc-per-node 2 tests/gpu/profiler_program.py`` runs all parts, or those that are named as arguments. The merged trace of
 all-gather + GEMM goes to the folder $OUT (default out): profiler_trace.json, and where the packages are there the same in Perfetto's format
-and as a picture. Where there is no GPU it runs on CPU processes.
+and as a picture. Ranks may share GPUs, such as 4 ranks 2 GPUs: the picture says so, and shows how they take turns. Where there is no GPU
+it runs on CPU processes.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ def all_gather_gemm() -> str:
     """The merged trace, its files, and the overlap."""
     trace = OUT / "profiler_trace.json"
     large = {"rows": 2048, "depth": 4096, "columns": 2048, "tile": 128, "senders": 16, "programs": 128}
-    error, profile = example.run(trace, **large) if gpu_each() else example.run(trace, rows=64, depth=64, columns=64, programs=4)
+    shared = {"rows": 512, "depth": 2048, "columns": 1024, "tile": 128, "senders": 8, "programs": 64}
+    small = {"rows": 64, "depth": 64, "columns": 64, "programs": 4}
+    error, profile = example.run(trace, **(large if gpu_each() else shared if on_gpu() else small))
     assert error < 0.01, error
     waits = sum(task.word is not None for rank in profile.ranks for track in rank.tracks for task in track.tasks)
     found = len(find_arrows(profile))
@@ -176,7 +179,8 @@ def all_gather_gemm() -> str:
     if triton_dist.rank() == 0:
         _other_files(profile, trace)
     shares = [f"{of_rank.efficiency:.3f}" for of_rank in overlap(profile, ["send"], ["product"])]
-    return f"{waits} waits, {found} arrows, error {error:.5f}, overlap efficiency by rank {', '.join(shares)}; {trace}"
+    on = where(triton_dist.world_size())
+    return f"{on}: {waits} waits, {found} arrows, error {error:.5f}, overlap efficiency by rank {', '.join(shares)}; {trace}"
 
 
 def _other_files(profile: Profile, trace: Path) -> None:
@@ -184,8 +188,16 @@ def _other_files(profile: Profile, trace: Path) -> None:
     if importlib.util.find_spec("perfetto") is not None:
         write_trace(profile, trace.with_suffix(".perfetto-trace"))
     if importlib.util.find_spec("matplotlib") is not None:
-        device = torch.cuda.get_device_name() if on_gpu() else "CPU processes"
-        save_picture(trace, trace.with_suffix(".png"), f"all-gather + GEMM on {len(profile.ranks)} x {device}")
+        save_picture(trace, trace.with_suffix(".png"), f"all-gather + GEMM on {where(len(profile.ranks))}")
+
+
+def where(ranks: int) -> str:
+    """What so many ranks run on, for titles."""
+    if not on_gpu():
+        return f"{ranks} CPU processes"
+    gpus = min(ranks, torch.cuda.device_count())
+    on = f"{gpus} x {torch.cuda.get_device_name()}"
+    return on if gpu_each() else f"{ranks} ranks that take turns on {on}, {-(-ranks // gpus)} to a GPU"
 
 
 def cost() -> str:

@@ -37,6 +37,14 @@ class Program:
     checked: bool = False
 
 
+_HALF = (
+    "there NVSHMEM's world is the group that it is started with, half of the ranks, with numbers from 0; here a process is in one world, "
+    "whose numbers, address map and heap are all ranks', and half of them are a team (`make_team`, `team_my_pe`)"
+)
+_SPELLING = (
+    "looks into the PTX, of which the simulator has none, for `st.global.relaxed.gpu.b8` and the like; ours is `st.relaxed.gpu.global.b8`, "
+    "the order of PTX's grammar, and the same instruction"
+)
 _RELAXED = "the meeting behind the product signals relaxed, so that nothing orders a rank's stores before its peers' loads"
 
 PROGRAMS = (
@@ -52,13 +60,13 @@ PROGRAMS = (
             f"{_TESTS}/nvidia/test_distributed_wait.py",
             (1,),
             arguments=("--case", case),
-            note="waits without a world, which faults on a GPU",
+            note="waits without a world; the GPU's outcome is of before such kernels found one of one rank",
         )
         for case in ("correctness", "correctness_tma", "correctness_tma_multi_barrier", "block_ptr_wait")
     ),
     Program(f"{_TESTS}/nvidia/test_team_split.py", (4,)),
-    Program(f"{_TESTS}/nvidia/test_nvshmem_init.py", note="wants symmetric memory of half of the ranks; here it spans all"),
-    Program(f"{_TESTS}/nvidia/test_language_extra.py", (1,), note="looks for instructions in PTX, of which the simulator has none"),
+    Program(f"{_TESTS}/nvidia/test_nvshmem_init.py", note=_HALF),
+    Program(f"{_TESTS}/nvidia/test_language_extra.py", (1,), note=_SPELLING),
     Program("tutorials/02-intra-node-allgather.py"),
     Program(
         "tutorials/03-inter-node-allgather.py", fault="OutOfBoundsError", note="its signal buffer has one element and is indexed by rank"

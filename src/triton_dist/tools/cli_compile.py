@@ -28,7 +28,7 @@ def _register_aot(app: Any, typer: Any) -> None:
         kernels: list[str] = several_kernels,
         name: str = typer.Option(..., "--name", help="Of the library: lib<name>.so and <name>.h."),
         out: str = typer.Option("aot", "--out", help="Folder for all files."),
-        target: str = typer.Option("sm_90", "--target", help="Compute capability of the GPUs that the library is for."),
+        target: str = typer.Option("sm_90", "--target", help="Compute capability of the GPUs that the library is for, or gfx942."),
         compiler: str = typer.Option("cc", "--compiler", help="The C compiler's command."),
         sources_only: bool = typer.Option(False, "--sources-only", help="Write the C files and build no library."),
     ) -> None:
@@ -45,7 +45,10 @@ def _register_aot(app: Any, typer: Any) -> None:
         for function, count in built.functions.items():
             typer.echo(f"{function}: {count} algorithm{'s' if count > 1 else ''}")
         typer.echo(f"header: {built.header}")
-        typer.echo(f"library: {built.shared}" if built.shared else f"sources: {built.header.parent}/*.c")
+        if built.code_objects:
+            typer.echo(f"code objects: {built.header.parent}/*.hsaco; nothing here launches them, kernels for AMD GPUs are compiled only")
+        else:
+            typer.echo(f"library: {built.shared}" if built.shared else f"sources: {built.header.parent}/*.c")
 
 
 def _register_inspect(app: Any, typer: Any) -> None:

@@ -11,7 +11,7 @@ from triton_dist.errors import InvalidArgumentError, NotInitializedError
 from triton_dist.sim.machine import Machine
 from triton_dist.sim.program import Program
 from triton_dist.tools.profiler import Clock, ClockReading, measure_clock
-from triton_dist.tools.profiler.clocks import best_reading
+from triton_dist.tools.profiler.clocks import best_of_gpu, best_reading
 
 AHEAD = (0, 7_000_000_000_000, -3_000_000)
 """Nanoseconds that the clocks of three ranks are ahead."""
@@ -89,3 +89,15 @@ def test_rounds_that_make_no_sense(rounds):
 def test_it_needs_a_world():
     with pytest.raises(NotInitializedError, match="measure_clock needs a world"):
         measure_clock()
+
+
+def test_ranks_on_one_gpu_have_one_reading():
+    """Ranks 0 and 2 on one GPU, 1 and 3 on another: rank 0's is exact, and of the others' the one that was disturbed least counts."""
+    exact, torn = ClockReading(900, 0, 0.0, 32.0), ClockReading(5_000, 7_000_000, 9e6, 64.0)
+    good, poor = ClockReading(300, -50, 800.0, 32.0), ClockReading(400, 20_000, 3e5, 16.0)
+    said = [("first", exact), ("second", poor), ("first", torn), ("second", good)]
+    assert [best_of_gpu(rank, said) for rank in range(4)] == [
+        exact, ClockReading(300, -50, 800.0, 16.0), ClockReading(900, 0, 0.0, 64.0), good,
+    ]  # fmt: skip
+    no_gpu = [(None, exact), (None, torn)]
+    assert best_of_gpu(1, no_gpu) == torn

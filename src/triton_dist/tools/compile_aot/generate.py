@@ -72,22 +72,22 @@ def kernel_name_suffix(
     target, world_size, options: see ``materialize_c_params``. Raises InvalidArgumentError.
     """
     settings = {**options, "target": read_target(str(target)), "world_size": world_size}
-    return "_".join(_suffix_parts(read_signature(kernel, signature, constants), settings))
+    return "_".join(suffix_parts(read_signature(kernel, signature, constants), settings))
 
 
-def _suffix_parts(signature: KernelSignature, settings: Mapping[str, Any]) -> tuple[str, str]:
+def suffix_parts(signature: KernelSignature, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Hash and hints of ``kernel_name_suffix``. settings: target, world size and options of the compilation."""
     text = signature.text() + " " + " ".join(f"{name}={settings[name]}" for name in sorted(settings))
     places = [name for name in signature.kernel.arg_names if name in signature.types]
     hints = "".join(f"{places.index(name)}{'c' if hint == 1 else 'd'}" for name, hint in signature.hints.items())
     return hashlib.sha256(text.encode()).hexdigest()[:8], hints
 
 
-def compile_for(signature: KernelSignature, arch: int, options: Mapping[str, Any]) -> Any:
-    """Triton's compiled kernel for compute capability ``arch``, as a launch by ``triton_dist.jit`` would have it; no GPU is needed.
+def compile_for(signature: KernelSignature, target: GPUTarget, options: Mapping[str, Any]) -> Any:
+    """Triton's compiled kernel, as a launch by ``triton_dist.jit`` would have it; no GPU is needed.
 
-    options: of Triton's CUDA backend. Raises InvalidArgumentError for others, and what Triton raises for a kernel that does not compile.
+    options: of Triton's backend. Raises InvalidArgumentError for others, and what Triton raises for a kernel that does not compile.
     """
-    target = GPUTarget("cuda", arch, 32)
     backend = make_backend(target)
     known = vars(backend.parse_options({}))
     unknown = sorted(set(options) - set(known))
@@ -119,21 +119,16 @@ def materialize_c_params(
     """
     read = read_signature(kernel, signature, constants)
     name = check_name(name or read.kernel.__name__)
-    for argument, kind in read.types.items():
-        if kind.startswith("tensordesc"):
-            raise InvalidArgumentError(
-                f"{name}: {argument!r} is a tensor descriptor, which the host makes; pass a pointer and make it in the kernel by "
-                "tl.make_tensor_descriptor"
-            )
-    arch = read_target(str(target))
-    compiled = compile_for(read, arch, options)
+    refuse_descriptors(name, read)
+    arch = _cuda_target(name, target)
+    compiled = compile_for(read, GPUTarget("cuda", arch, 32), options)
     metadata = compiled.metadata
     if getattr(metadata, "profile_scratch_size", 0):
         raise InvalidArgumentError(f"{name}: compiled with Triton's instrumentation, which a library can't run; switch it off")
     warps, blocks, shared = compiled.packed_metadata[:3]
     kept = [argument for argument in read.types if argument not in read.ones]
-    sig_hash, hints = _suffix_parts(read, {**options, "target": arch, "world_size": world_size})
-    x, y, z = _grid_expressions(name, grid, read)
+    sig_hash, hints = suffix_parts(read, {**options, "target": arch, "world_size": world_size})
+    x, y, z = grid_expressions(name, grid, read)
     return {
         "kernel_name": f"{name}_{sig_hash}_{hints}",
         "original_name": name,
@@ -187,7 +182,27 @@ def needs_heap(ptx: str) -> bool:
     return any(CONTEXT <= int(number, 0) < CONTEXT + PAGE_BYTES for number in _NUMBER.findall(ptx))
 
 
-def _grid_expressions(name: str, grid: Grid, signature: KernelSignature) -> list[str]:
+def refuse_descriptors(name: str, signature: KernelSignature) -> None:
+    """Raise InvalidArgumentError for arguments that are tensor descriptors, which C code would have to encode for the kernel's layouts."""
+    for argument, kind in signature.types.items():
+        if kind.startswith("tensordesc"):
+            raise InvalidArgumentError(
+                f"{name}: {argument!r} is a tensor descriptor, which the host makes; pass a pointer and make it in the kernel by "
+                "tl.make_tensor_descriptor"
+            )
+
+
+def _cuda_target(name: str, target: str | int) -> int:
+    if str(target).removeprefix("hip:").startswith("gfx"):
+        raise InvalidArgumentError(
+            f"{name}: C code that loads and launches kernels is for NVIDIA GPUs; for {target} build_library (triton-dist aot) writes code "
+            "objects, with a header that says how each is launched"
+        )
+    return read_target(str(target))
+
+
+def grid_expressions(name: str, grid: Grid, signature: KernelSignature) -> list[str]:
+    """The grid's three expressions with constants filled in and arguments by their names in C. Raises InvalidArgumentError."""
     if isinstance(grid, str) or len(grid) != 3:
         raise InvalidArgumentError(f"{name}: grid {grid!r}; give three expressions, as in ['cdiv(n, %BLOCK)', '1', '1']")
     values = {**signature.constants, **dict.fromkeys(signature.ones, 1)}

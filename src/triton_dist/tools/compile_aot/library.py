@@ -12,6 +12,7 @@ from typing import Any
 import triton
 
 from ...errors import InvalidArgumentError, MissingToolError, ToolFailedError
+from .code_objects import amd_target, write_code_objects
 from .dispatch import Algorithms, check_alike, library_header, library_source, runtime_text
 from .generate import check_name, dump_c_code, materialize_c_params
 from .spaces import Space, Variant, spaces_of
@@ -22,13 +23,14 @@ _HERE = Path(__file__).parent
 @dataclass(frozen=True)
 class Library:
     """What was built. header: what a C program includes. sources: to build it elsewhere, with cuda.h. shared: the library, None if only
-    sources were asked for. functions: number of algorithms by C function."""
+    sources were asked for. functions: number of algorithms by C function. code_objects: for AMD GPUs, instead of sources and library."""
 
     name: str
     header: Path
     sources: tuple[Path, ...]
     shared: Path | None
     functions: Mapping[str, int]
+    code_objects: tuple[Path, ...] = ()
 
 
 def build_library(
@@ -42,12 +44,17 @@ def build_library(
 ) -> Library:
     """Compile the spaces of some kernels and build ``lib<name>.so`` from them. Needs a C compiler, and neither a GPU nor its driver.
 
-    kernels: decorated by ``aot_compile_spaces``. folder: for all files; made if it is not there. target: compute capability of the GPUs.
+    kernels: decorated by ``aot_compile_spaces``. folder: for all files; made if it is not there. target: compute capability of the GPUs; or
+        "gfx942", for which there are code objects and a header, and no library: on AMD GPUs kernels are compiled only so far.
     compiler: the C compiler's command. sources_only: write the C files and no library.
     Raises InvalidArgumentError, MissingToolError, ToolFailedError, and what Triton raises for a kernel that does not compile.
     """
     check_name(name)
     place = Path(folder)
+    amd = amd_target(str(target))
+    if amd is not None:
+        header, objects, counts = write_code_objects(kernels, place, name, amd)
+        return Library(name, header, (), None, counts, tuple(objects))
     functions: dict[str, Algorithms] = {}
     for kernel in kernels:
         for space in spaces_of(kernel).values():

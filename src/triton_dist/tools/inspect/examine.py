@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import triton
+from triton.backends.compiler import GPUTarget
 
 from ...compiled_checks.guarded import Source, read_source
 from ...compiled_checks.operations import (
@@ -67,7 +68,7 @@ def inspect_kernel(
     """
     read = read_signature(load_kernel(kernel) if isinstance(kernel, str) else kernel, signature, constants)
     arch = read_target(str(target))
-    compiled = compile_for(read, arch, options)
+    compiled = compile_for(read, GPUTarget("cuda", arch, 32), options)
     stages = compile_stages(read.source(), arch, options)
     ptx = Ptx(stages.ptx)
     instructions = outside_waits(ptx, stages.ptx)

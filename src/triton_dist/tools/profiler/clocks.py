@@ -9,7 +9,8 @@ Synchronization: the Network Time Protocol", IEEE Trans. Communications 39(10), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import triton.language as tl
@@ -136,9 +137,30 @@ def measure_clock(rounds: int = ROUNDS) -> ClockReading:
     streams.synchronize()
     by_rank = world.gather(times.tolist())
     symmetric.symm_free(words)
-    if world.rank == 0:
-        return ClockReading(by_rank[0][-1][-1][-1], 0, 0.0, resolution)
-    return best_reading(by_rank[0][world.rank], by_rank[world.rank][world.rank], resolution)
+    own = ClockReading(by_rank[0][-1][-1][-1], 0, 0.0, resolution)
+    if world.rank != 0:
+        own = best_reading(by_rank[0][world.rank], by_rank[world.rank][world.rank], resolution)
+    return best_of_gpu(world.rank, world.gather((_gpu(world.device), own)))
+
+
+def _gpu(device: torch.device) -> Hashable:
+    """Which GPU it is, the same in every process; None for none."""
+    if device.type != "cuda":
+        return None
+    from triton_dist.runtime.cuda.peers import gpu_of
+
+    return gpu_of(device.index or 0)
+
+
+def best_of_gpu(rank: int, said: Sequence[tuple[Hashable, ClockReading]]) -> ClockReading:
+    """What a rank takes for its reading. said: by rank its GPU and its own reading.
+
+    Ranks that share a GPU have one clock, and of their readings take the one that was disturbed least. Rank 0's is exact; an exchange with
+    a rank that takes turns with it on its GPU would be off by as long as a turn is.
+    """
+    gpu, own = said[rank]
+    readings = [own] if gpu is None else [own, *(reading for other, reading in said if other == gpu)]
+    return replace(min(readings, key=lambda reading: reading.bound), resolution=own.resolution)
 
 
 def best_reading(of_first: list[list[int]], of_peer: list[list[int]], resolution: float) -> ClockReading:
