@@ -53,6 +53,11 @@ def _ranks_are_there() -> None:
 
     def spawn(self: common_distributed.MultiProcessTestCase) -> None:
         self.rank = int(os.environ["RANK"])  # torch's modules are one for all ranks of this process
+        names: list[str | None] = [self.file_name]
+        dist.init_process_group("gloo")
+        dist.broadcast_object_list(names)
+        dist.destroy_process_group()
+        self.file_name = names[0]
 
     common_distributed.MultiProcessTestCase._spawn_processes = spawn  # type: ignore[method-assign]
     common_distributed.skip_if_lt_x_gpu = lambda count, **options: lambda function: function
@@ -78,6 +83,8 @@ def _run(test: unittest.TestCase) -> None:
     torch.cuda.synchronize()
     if dist.is_initialized():
         dist.barrier()
+        if not issubclass(kind, common_distributed.MultiProcContinuousTest):
+            dist.destroy_process_group()  # where each test has processes of its own, their end does it
     if RANK == 0:
         print(f"{kind.__name__}.{name} {outcome}", flush=True)
 

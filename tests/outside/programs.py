@@ -8,10 +8,14 @@ SOURCES = {
     "Triton-distributed": "https://github.com/ByteDance-Seed/Triton-distributed",
     "kraken": "https://github.com/meta-pytorch/kraken",
     "symm-mem-recipes": "https://github.com/yifuwang/symm-mem-recipes",
+    "torchtitan": "https://github.com/pytorch/torchtitan at 6e06a49, the last commit with these kernels",
+    "helion": "https://github.com/pytorch/helion at ef091f4; Helion makes the Triton kernels. It wants filecheck, psutil and scikit-learn",
+    "Megatron-LM": "https://github.com/NVIDIA/Megatron-LM at d98e8a6",
 }
 """Where each repository is."""
 
 CASES, SHAPES, RECIPES = "cases.py", "kraken_shapes.py", "recipes.py"
+TITAN, HELION, MEGATRON = "titan_all_to_all.py", "helion_shapes.py", "megatron_collectives.py"
 _TESTS = "python/triton_dist/test"
 
 
@@ -155,5 +159,62 @@ PROGRAMS = (
     *(
         Program(f"symm_mem_recipes/{name}.py", (2, 4, 8), options=(), source="symm-mem-recipes", driver=RECIPES, checked=True)
         for name in ("triton_barrier", "triton_one_shot_all_reduce")
+    ),
+    Program(
+        "torchtitan/experiments/deepseek_v3/symm_mem_recipes/triton_on_device_all_to_all_v.py",
+        (2, 4, 8),
+        options=(),
+        note="forward and backward; the barrier before its reads is relaxed, so that nothing orders them behind the peers' stores",
+        source="torchtitan",
+        driver=TITAN,
+        checked=True,
+    ),
+    *(
+        Program(path, (2, 4, 8), arguments=arguments, options=options, note=note, source="helion", driver=CASES, checked=True)
+        for path, arguments, options, note in (
+            ("test/test_examples_dist.py", ("allreduce_bias_rmsnorm",), (), "one shot and two shots"),
+            ("test/test_examples_dist.py", ("matmul_reduce_scatter_kernel",), (), ""),
+            ("test/test_examples_dist.py", ("fp8_scaled_all_gather_matmul",), ("--heap-size", str(5 << 30)), "asks for a pad of 1 GiB"),
+            ("test/test_distributed.py", ("test_allreduce_autotuner_fixed",), (), "torch.bfloat16"),
+            ("test/test_distributed.py", ("fp8_matmul_reduce_scatter",), (), ""),
+            ("test/test_remote_copy.py", ("TestRemoteCopyGPU",), (), "11 tests of asynchronous copies to a peer by NVSHMEM's functions"),
+        )
+    ),
+    Program(
+        "examples/distributed/all_gather_matmul.py",
+        (2, 4, 8),
+        options=(),
+        note="at small shapes; its own test takes 4096 x 6656 x 16384",
+        source="helion",
+        driver=HELION,
+        checked=True,
+    ),
+    Program(
+        "test/test_examples_dist.py",
+        (2,),
+        arguments=("TestExamplesDist.test_all_reduce",),
+        options=(),
+        note="its example compiles C++ against CUDA's headers when it is imported, which are not here",
+        source="helion",
+        driver=CASES,
+    ),
+    *(
+        Program(
+            "megatron/core/inference/communication/torch_symm_triton/collectives.py",
+            (2, 4, 8),
+            arguments=(name,),
+            options=(),
+            note="by multimem instructions, on simulated multicast",
+            source="Megatron-LM",
+            driver=MEGATRON,
+            checked=True,
+        )
+        for name in (
+            "all_gather",
+            "reduce_scatter_then_all_gather",
+            "all_gather_of_three",
+            "reduce_scatter_add_norm_all_gather",
+            "all_gather_v_then_reduce_scatter_v",
+        )
     ),
 )

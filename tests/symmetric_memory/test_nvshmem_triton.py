@@ -7,6 +7,7 @@ import torch.distributed._symmetric_memory as symm_mem
 import torch.distributed._symmetric_memory._nvshmem_triton as nvshmem
 import triton
 import triton.language as tl
+from triton.language import core
 
 from triton_dist.errors import DataRaceError, DeadlockError, NotSymmetricError, SimulationError
 from triton_dist.sim.simulate import simulate
@@ -29,6 +30,22 @@ def get_kernel(dest, source, count, peer, LATER: tl.constexpr):
 @triton.jit
 def put_signal_kernel(dest, source, nbytes, word, value, operation, peer):
     nvshmem.putmem_signal_block(dest, source, nbytes, word, value, operation, peer)
+
+
+@core.extern
+def _putmem_signal_nbi_block(dest, source, nbytes, word, value, operation, peer, _semantic=None):
+    """As Helion declares it; torch has no function for it."""
+    types = [core.dtype(name) for name in ("int64", "int64", "int64", "int64", "uint64", "int32", "int32")]
+    symbol = ("nvshmemx_putmem_signal_nbi_block", core.dtype("int32"))
+    arguments = [dest, source, nbytes, word, value, operation, peer]
+    return core.extern_elementwise("", "", arguments, {tuple(types): symbol}, is_pure=False, _semantic=_semantic)
+
+
+@triton.jit
+def put_signal_later_kernel(dest, source, nbytes, word, value, operation, peer):
+    size, value = tl.cast(nbytes, tl.int64), tl.cast(value, tl.uint64)
+    operation, peer = tl.cast(operation, tl.int32), tl.cast(peer, tl.int32)
+    _putmem_signal_nbi_block(dest.to(tl.int64), source.to(tl.int64), size, word.to(tl.int64), value, operation, peer)
 
 
 @triton.jit
@@ -106,13 +123,14 @@ def test_puts_and_gets(dtype, way):
     assert in_ranks(body) == [[4.0] * 8 + [0.0], [3.0] * 8 + [0.0]]
 
 
+@pytest.mark.parametrize("kernel", [put_signal_kernel, put_signal_later_kernel])
 @pytest.mark.parametrize("operation, seen", [(9, 5), (10, 12)])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_put_with_a_signal(operation, seen, seed):
+def test_a_put_with_a_signal(kernel, operation, seen, seed):
     def body(rank):
         source, dest, word = symmetric(64, value=rank + 1), symmetric(64), symmetric(1, dtype=torch.int64, value=7)
         if rank == 0:
-            put_signal_kernel[(1,)](dest, source, 256, word, 5, operation, 1)
+            kernel[(1,)](dest, source, 256, word, 5, operation, 1)
             return None
         signal_wait_kernel[(1,)](word, 0, seen)
         return dest.tolist()

@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.distributed_c10d import _get_default_store
 
 from triton_dist.errors import (
     CollectiveMismatchError,
@@ -373,3 +375,24 @@ def test_in_a_run_for_its_time():
         ops.one_shot_all_reduce(x, "sum", group)
 
     simulate(fn, 4, execute="timing")
+
+
+def test_a_compiler_that_asks_for_shapes_waits_for_nobody():
+    def fn():
+        group = world()
+        rank, tensor = dist.get_rank(), symmetric(torch.zeros(4, 3), group)
+        handle, store = symm_mem.rendezvous(tensor, group), _get_default_store()
+        if rank == 0:
+            mode = FakeTensorMode()
+            fake = mode.from_tensor(tensor)
+            handle.wait_signal(1)
+            with mode:
+                peers = ops.get_remote_tensors(fake, group)
+                shapes = [tuple(peer.shape) for peer in peers] + [tuple((fake @ fake.T).shape)]
+            store.set("compiled", "yes")
+            return shapes
+        store.wait(["compiled"])
+        handle.put_signal(0)
+        return None
+
+    assert simulate(fn, 2)[0] == [(4, 3), (4, 3), (4, 4)]

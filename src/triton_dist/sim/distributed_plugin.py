@@ -14,7 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 from ..errors import InvalidArgumentError
 from . import context
 from .process_group import CollectiveEngine, SimProcessGroup
-from .store import HostStore
+from .store import HostStore, wait_for
 
 
 class RankWorld(c10d._World):
@@ -73,6 +73,9 @@ def installed(engine: CollectiveEngine) -> Iterator[None]:
         (c10d, "rendezvous"): _rendezvous(HostStore(), c10d.rendezvous),
         # A torch without NCCL has None there and warns about it.
         (c10d, "default_pg_nccl_timeout"): c10d.default_pg_nccl_timeout or c10d.default_pg_timeout,
+        # Stores of torch's own, which scripts make by themselves, wait in C++.
+        (c10d.Store, "wait"): _wait_of_store(c10d.Store.wait),
+        (c10d.Store, "get"): _get_of_store(c10d.Store.get),
         # Called when a collective raises; for "nccl" it asks for a version that a torch without NCCL does not have.
         (c10d_logger, "_get_msg_dict"): lambda name, *args, **kwargs: {"func_name": name},
     }
@@ -125,6 +128,30 @@ def _rendezvous(store: HostStore, original: Any) -> Any:
         yield store, rank, world_size
 
     return meet
+
+
+def _wait_of_store(original: Any) -> Any:
+    """What takes the place of ``Store.wait``: the other ranks run meanwhile. There is no timeout, see ``HostStore.wait``."""
+
+    def wait(self: Any, keys: list[str], *timeout: Any, **options: Any) -> None:
+        if context.current() is None:
+            original(self, keys, *timeout, **options)
+        else:
+            keys = list(keys)
+            wait_for(lambda: f"store.wait for {[key for key in keys if not self.check([key])]}", lambda: self.check(keys))
+
+    return wait
+
+
+def _get_of_store(original: Any) -> Any:
+    """What takes the place of ``Store.get``."""
+
+    def get(self: Any, key: str) -> bytes:
+        if context.current() is not None:
+            wait_for(f"store.wait for {[key]}", lambda: self.check([key]))
+        return original(self, key)
+
+    return get
 
 
 def leave_groups() -> None:

@@ -71,7 +71,7 @@ class HostStore(dist.Store):
         """Block until every key is set. There is no timeout: a key that is never set ends in the deadlock report."""
         if self.check(keys):
             return
-        _block(
+        wait_for(
             lambda: f"store.wait for {[key for key in keys if key not in self._values]}", lambda: all(key in self._values for key in keys)
         )
         self._read(keys)
@@ -83,7 +83,8 @@ class HostStore(dist.Store):
         return len(self._values)
 
 
-def _block(what: Callable[[], str], ready: Callable[[], bool]) -> None:
+def wait_for(what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
+    """Let the other ranks run until ``ready()``; see ``RankContext.block``. Raises NotInitializedError outside ``simulate``."""
     rank = context.current()
     if rank is None:
         raise NotInitializedError("a simulated store was used outside simulate, where nobody can set the key that is waited for")

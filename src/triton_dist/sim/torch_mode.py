@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -122,6 +123,8 @@ class StreamOrder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         context = self._context
+        if FakeTensor in types:
+            return func(*args, **kwargs)  # a compiler asks for shapes, under a lock: it must not wait for other ranks
         if func is aten.copy_.default and self._is_peer_copy(args):
             return self._copy_by_engine(*args[:2])
         if context.machine.timing and not _kind(func).composite and func.namespace != _SYMMETRIC:

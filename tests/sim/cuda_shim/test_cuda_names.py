@@ -117,6 +117,7 @@ def test_where_results_are():
         (lambda: torch.zeros(1, device="cuda:1"), "has one GPU, cuda:0"),
         (lambda: torch.zeros(1).cuda(3), "has one GPU"),
         (lambda: torch.cuda.make_graphed_callables(None, ()), "make_graphed_callables has no meaning on the simulator"),
+        (lambda: isinstance(1, torch.cuda.MemPool) or torch.cuda.MemPool(), "MemPool has no meaning on the simulator"),
         (lambda: torch.cuda.memory._record_memory_history(), "has no meaning on the simulator|no attribute"),
         (lambda: utils.cuda.cuDeviceGetAttribute(99999, 0), "cuDeviceGetAttribute"),
         (lambda: utils.cuda.cuStreamWaitValue32(0, 0, 1, utils.cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_AND), "GEQ and EQ"),

@@ -28,6 +28,28 @@ def test_ranks_share_it():
         assert simulate(fn, 3, seed=seed) == [("from the last rank", True, [0, 1, 2])] * 3
 
 
+def test_store_that_the_script_makes(tmp_path):
+    def fn():
+        store = dist.FileStore(str(tmp_path / "store"), world.world_size())
+        if world.rank():
+            store.wait([f"rank {world.rank() - 1}"])
+        store.set(f"rank {world.rank()}", "there")
+        return store.get(f"rank {world.world_size() - 1}")
+
+    assert simulate(fn, 3) == [b"there"] * 3
+    store = dist.HashStore()
+    store.set("outside", "as ever")
+    assert store.get("outside") == b"as ever"
+
+
+def test_key_of_a_file_that_is_never_set(tmp_path):
+    def fn():
+        dist.FileStore(str(tmp_path / "store"), world.world_size()).wait(["never"])
+
+    with pytest.raises(DeadlockError, match="store.wait for .*never"):
+        simulate(fn, 2)
+
+
 def test_barrier_after_init():
     def fn():
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"

@@ -98,14 +98,13 @@ def _no_device_code(*_arguments: Any, **_options: Any) -> None:
     )
 
 
-class _Unsupported:
-    """A name of ``torch.cuda`` that raises when it is called."""
+def _unsupported(name: str) -> type:
+    """A name of ``torch.cuda`` that raises when it is called. As a class it may stand in annotations and in ``isinstance``."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def refuse(cls: type, *_arguments: Any, **_options: Any) -> None:
+        raise UnsupportedOperationError(f"torch.cuda.{name} has no meaning on the simulator; leave it out under triton-dist run")
 
-    def __call__(self, *_arguments: Any, **_options: Any) -> None:
-        raise UnsupportedOperationError(f"torch.cuda.{self._name} has no meaning on the simulator; leave it out under triton-dist run")
+    return type(name, (), {"__new__": refuse})
 
 
 _TorchGenerator: Any = torch._C.Generator
@@ -172,7 +171,7 @@ _CUDA: dict[str, Any] = {
     "get_rng_state": lambda device=None: torch.default_generator.get_state(),
     "set_rng_state": lambda new_state, device=None: torch.default_generator.set_state(new_state),
     "initial_seed": lambda: torch.default_generator.initial_seed(),
-    **{name: _Unsupported(name) for name in ("make_graphed_callables", "MemPool", "use_mem_pool", "change_current_allocator", "cudart")},
+    **{name: _unsupported(name) for name in ("make_graphed_callables", "MemPool", "use_mem_pool", "change_current_allocator", "cudart")},
 }
 
 _ACCELERATOR: dict[str, Any] = {
