@@ -271,7 +271,7 @@ class AccessChecker:
             word = self._new_word(address, itemsize)
         shadow = word.shadow
         if word.granule != shadow.granule:
-            word.cell = shadow.cells_at(np.array([address]), itemsize).flat[0].item()
+            word.cell = shadow.cell_at(address, itemsize)
             word.granule = shadow.granule
         cell = word.cell
         is_program = type(actor) is ProgramActor

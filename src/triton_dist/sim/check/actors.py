@@ -356,12 +356,13 @@ class ProgramActor:
         itself and whoever reads sees one of them.
         """
         if thread == BLOCK:
-            self.block_barrier()
-            release = Release(self.seen, ((self.slot if self.slot >= 0 else self._slot_of(BLOCK), self.time),), scope, self, location)
-            self.time += 1
+            if self.dirty or self.thread_seen or self.warp_seen or self.landed:
+                self.block_barrier()
+            time = self.time
+            self.time = time + 1
             if self.records:
                 self.records.clear()
-            return release
+            return Release(self.seen, ((self.slot if self.slot >= 0 else self._slot_of(BLOCK), time),), scope, self, location)
         entries = self._entries(self.time - self.dirty, thread, self.thread_time)
         self._tick()
         return Release(self.clock_of(thread), entries, scope, self, location)
@@ -399,11 +400,17 @@ class ProgramActor:
     def acquire(self, release: Release, scope: int, thread: int = BLOCK) -> None:
         """Learn from a word, if the scopes reach each other. thread: BLOCK if all threads learn it."""
         other, entries = release.actor, release.entries
+        if entries and scope == release.scope == SYS and thread < 0 and not self.thread_seen and not self.warp_seen:
+            seen = self.seen
+            slot, time = entries[-1]
+            if not seen.surely_has(slot, time):
+                self.seen = learn(seen, release.clock, entries)
+            return
         if (scope != SYS or release.scope != SYS) and not reaches(release.scope, other.rank, other, scope, self.rank, self):
             self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank), narrow=True)
             return
         if thread < 0:
-            if not entries or self.seen.fine_at(entries[-1][0]) < entries[-1][1]:
+            if not entries or not self.seen.surely_has(*entries[-1]):
                 self.seen = learn(self.seen, release.clock, entries)
             for known in (self.thread_seen, self.warp_seen):
                 for key in known:
@@ -430,7 +437,7 @@ class ProgramActor:
 
     def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
         """Whether an access of this program is covered by ``clock``. thread: who did it, where the access does not say that itself."""
-        if self.slot >= 0 and clock.fine_at(self.slot) >= access.time:
+        if self.slot >= 0 and clock.has(self.slot, access.time):
             return True
         end = self.launch.end
         if end is not None and clock.coarse_at(end[0]) >= end[1]:
@@ -438,10 +445,10 @@ class ProgramActor:
         thread = thread if thread >= 0 else access.thread
         if thread >= 0 or thread == ELEMENT:
             slot = self.thread_slots.get(thread, -1)
-            if slot >= 0 and clock.fine_at(slot) >= access.thread_time:
+            if slot >= 0 and clock.has(slot, access.thread_time):
                 return True
             slot = self.thread_slots.get(("warp", thread // WARP), -1)
-            return slot >= 0 and clock.fine_at(slot) >= access.warp_time
+            return slot >= 0 and clock.has(slot, access.warp_time)
         return False
 
     def describe(self, location: Any = "") -> str:

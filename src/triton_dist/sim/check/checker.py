@@ -313,11 +313,12 @@ class RaceChecker(PutChecker):
     def notified(self, program: Program, address: int, itemsize: int, scope: str, adds: bool) -> None:
         """``notify`` of a word: a block barrier, and a release."""
         word, actor = self._words.get(address), program.race
-        if word is not None and word.is_quiet() and not adds and scope != "gpu" and actor is not None and len(word.writers) < 64:
-            actor.block_barrier()
-            actor.dirty = True
-            word.writers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, STREAM_WRITE, actor.warp_time)
-            release = actor.release(SYS, program.at)
+        if word is not None and word.quiet and word.is_quiet() and not adds and scope != "gpu" and len(word.writers) < 64:
+            assert actor is not None, "the caller has looked"
+            at = program.at
+            release = actor.release(SYS, at)
+            # The write itself is of the interval that it releases: whoever acquires it knows of it.
+            word.writers[actor] = (actor.time - 1, BLOCK, actor.thread_time, at, STREAM_WRITE, actor.warp_time)
             word.releases = {(actor, SYS): release}
             word.log(release)
             if self.signal_lints is not None:

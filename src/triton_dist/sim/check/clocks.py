@@ -1,11 +1,16 @@
-"""Vector clocks: what an actor knows of the others' progress. They never change; joining two gives a third one, or one of the two.
+"""Vector clocks: what an actor knows of the others' progress. What they say never changes; joining two gives a third one, or one of the two.
 
 A clock has two parts. *Coarse* slots belong to what is always there (host threads, streams, process groups) and are one array. *Fine* slots
 belong to programs that have released something; most programs know of a few others, so this is a dict until it has many entries. What
 a finished launch did is known by the coarse slot of its stream, and its fine entries are dropped then.
+
+Fine parts are merged late. Most of what a program acquires is never asked for, so an acquire only notes the release, with the clock that
+came with it; all of them are merged when a time is asked for that the notes do not show.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 
@@ -14,17 +19,34 @@ _MANY = 128
 
 _MEMO = 1 << 15
 
+_DEEP = 32
+"""Notes that lead to further notes, after so many steps of which they are merged: what they hold on to would grow without end."""
+
 Fine = dict[int, int] | np.ndarray
 
 
 class Clock:
-    """Times by slot; a slot that is not there has time 0."""
+    """Times by slot; a slot that is not there has time 0.
 
-    __slots__ = ("coarse", "fine")
+    A note is a time of a slot and the clock that came with it, which is not merged yet. Whoever knows a time of a slot knows that clock as
+    well, and those that came with earlier times: so one note a slot is enough. The latest one is ``slot``, ``time`` and ``came``, so
+    that the many clocks with only one need nothing else; those of other slots are in ``more``. depth: how far notes lead to notes.
+    """
+
+    __slots__ = ("coarse", "_fine", "_slot", "_time", "_came", "_more", "_depth")
 
     def __init__(self, coarse: np.ndarray, fine: Fine) -> None:
         self.coarse = coarse
-        self.fine = fine
+        self._fine = fine
+        self._came: Clock | None = None
+        self._slot = -1
+
+    @property
+    def fine(self) -> Fine:
+        """All fine entries."""
+        if self._came is not None:
+            self._merge()
+        return self._fine
 
     def coarse_at(self, slot: int) -> int:
         """Time of a coarse slot."""
@@ -32,10 +54,27 @@ class Clock:
 
     def fine_at(self, slot: int) -> int:
         """Time of a fine slot."""
-        fine = self.fine
-        if type(fine) is dict:
-            return fine.get(slot, 0)
-        return int(fine[slot]) if slot < len(fine) else 0
+        return _at(self.fine, slot)
+
+    def has(self, slot: int, time: int) -> bool:
+        """Whether a fine slot has come as far as ``time``."""
+        if self._came is not None:
+            if self.surely_has(slot, time):
+                return True
+            if _told.get(slot, 0) < time:
+                return False  # nobody was ever told
+            self._merge()
+        return _at(self._fine, slot) >= time
+
+    def surely_has(self, slot: int, time: int) -> bool:
+        """The same, as far as it can be said without merging; False where it can't."""
+        if slot == self._slot:
+            return self._time >= time
+        if self._came is not None and self._more is not None:
+            note = self._more.get(slot)
+            if note is not None and note[0] >= time:
+                return True
+        return _at(self._fine, slot) >= time
 
     def with_coarse(self, slot: int, time: int) -> Clock:
         """This clock with a later time of one coarse slot."""
@@ -45,11 +84,56 @@ class Clock:
 
     def fine_items(self) -> list[tuple[int, int]]:
         """(slot, time) of every fine entry."""
-        if type(self.fine) is dict:
-            return list(self.fine.items())
-        fine: np.ndarray = self.fine  # type: ignore[assignment]
+        fine = self.fine
+        if type(fine) is dict:
+            return list(fine.items())
         slots = np.flatnonzero(fine)
-        return list(zip(slots.tolist(), fine[slots].tolist(), strict=True))
+        return list(zip(slots.tolist(), fine[slots].tolist(), strict=True))  # type: ignore[index]
+
+    def _merge(self) -> None:
+        base, found, others, left = self._fine, {}, {}, [self]
+        while left:
+            for slot, time, clock in left.pop()._notes():
+                if found.get(slot, 0) >= time or _at(base, slot) >= time:
+                    continue
+                found[slot] = time
+                if clock._fine is not base and len(clock._fine):
+                    others[id(clock._fine)] = clock._fine
+                if clock._came is not None:
+                    left.append(clock)
+        fine = base
+        for other in others.values():
+            fine = _join_fine(fine, other)
+        self._fine = _with_entries(fine, found.items())
+        self._came, self._slot = None, -1
+
+    def _notes(self) -> list[tuple[int, int, Clock]]:
+        assert self._came is not None, "there are notes"
+        latest = (self._slot, self._time, self._came)
+        if self._more is None:
+            return [latest]
+        return [latest, *((slot, time, came) for slot, (time, came) in self._more.items())]
+
+    def noting(self, coarse: np.ndarray, slot: int, time: int, came: Clock) -> Clock:
+        """This clock with another coarse part and one more note, of a time that is not surely known."""
+        result = Clock(coarse, self._fine)
+        result._slot, result._time, result._came = slot, time, came
+        before = self._came
+        depth = 1 if came._came is None else came._depth + 1
+        if before is None:
+            result._more = None
+        else:
+            more = self._more
+            if slot != self._slot:
+                more = {self._slot: (self._time, before)} if more is None else {**more, self._slot: (self._time, before)}
+                more.pop(slot, None)
+            result._more = more
+            if depth < self._depth:
+                depth = self._depth
+        result._depth = depth
+        if depth >= _DEEP or (result._more is not None and len(result._more) >= _MANY):
+            result._merge()
+        return result
 
 
 EMPTY = Clock(np.zeros(8, np.int64), {})
@@ -67,40 +151,58 @@ def join(one: Clock, other: Clock) -> Clock:
 
 
 def learn(clock: Clock, other: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
-    """What is known by both together, with later times of a few fine slots."""
-    fine, more = clock.fine, other.fine
-    if type(fine) is not dict or type(more) is not dict:
-        return join_entries(join(clock, other), entries)
-    result = dict(fine)
-    get = result.get
-    if more is not fine:
-        for slot, time in more.items():
-            if get(slot, 0) < time:
-                result[slot] = time
-    for slot, time in entries:
-        if get(slot, 0) < time:
-            result[slot] = time
+    """What is known by both together, with later times of a few fine slots, of which whoever told of them knew ``other``."""
     coarse = clock.coarse
     if coarse is not other.coarse:
         known = _memo.get((id(coarse), id(other.coarse)))
         coarse = known[2] if known is not None else _join_coarse(coarse, other.coarse)
-    return Clock(coarse, result if len(result) <= _MANY else _as_array(result))
+    if not entries:
+        fine, more = clock.fine, other.fine
+        return Clock(coarse, fine if fine is more else _join_fine(fine, more))
+    for slot, time in entries:
+        if not clock.surely_has(slot, time):
+            if _told.get(slot, 0) < time:
+                _told[slot] = time
+            clock = clock.noting(coarse, slot, time, other)
+    return clock if clock.coarse is coarse else Clock(coarse, join(clock, other).fine)
 
 
 def join_entries(clock: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
     """``clock`` with later times of a few fine slots."""
-    missing = [(slot, time) for slot, time in entries if clock.fine_at(slot) < time]
+    missing = [(slot, time) for slot, time in entries if not clock.has(slot, time)]
     if not missing:
         return clock
-    fine = clock.fine
-    if type(fine) is dict:
-        fine = {**fine, **dict(missing)}
-        return Clock(clock.coarse, fine if len(fine) <= _MANY else _as_array(fine))
-    fine = _padded(fine, 1 + max(slot for slot, _ in missing)).copy()  # type: ignore[arg-type]
     for slot, time in missing:
-        fine[slot] = time
-    return Clock(clock.coarse, fine)
+        if _told.get(slot, 0) < time:
+            _told[slot] = time
+    return Clock(clock.coarse, _with_entries(clock.fine, missing))
 
+
+def _with_entries(fine: Fine, entries: Collection[tuple[int, int]]) -> Fine:
+    """``fine`` with later times of some slots."""
+    if not entries:
+        return fine
+    if type(fine) is dict:
+        fine = dict(fine)
+        for slot, time in entries:
+            if fine.get(slot, 0) < time:
+                fine[slot] = time
+        return fine if len(fine) <= _MANY else _as_array(fine)
+    fine = _padded(fine, 1 + max(slot for slot, _ in entries)).copy()  # type: ignore[arg-type]
+    for slot, time in entries:
+        if fine[slot] < time:
+            fine[slot] = time
+    return fine
+
+
+def _at(fine: Fine, slot: int) -> int:
+    if type(fine) is dict:
+        return fine.get(slot, 0)
+    return int(fine[slot]) if slot < len(fine) else 0
+
+
+_told: dict[int, int] = {}
+"""For each fine slot the latest time that has come into a clock of anyone."""
 
 _memo: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 """Joins of coarse parts by identity, with the arrays so that they stay alive: programs of one launch do the same joins."""
@@ -126,6 +228,7 @@ def _join_coarse(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def forget_joins() -> None:
     """Drop the joins that are remembered; called when a simulation has ended."""
     _memo.clear()
+    _told.clear()
 
 
 def _padded(array: np.ndarray, size: int) -> np.ndarray:

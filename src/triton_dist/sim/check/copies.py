@@ -44,10 +44,10 @@ class PendingActor(Actor):
     def is_known(self, clock: Clock) -> bool:
         """Whether whoever knows ``clock`` knows that it has begun."""
         (slot, _), *threads = self.begun
-        if clock.fine_at(slot) >= self.interval or any(clock.fine_at(other) >= time for other, time in threads):
+        if clock.has(slot, self.interval) or any(clock.has(other, time) for other, time in threads):
             return True
         slot = -1 if self.threads is None else self.issuer.thread_slots.get(("warp", self.threads[0] // WARP), -1)
-        return slot >= 0 and clock.fine_at(slot) >= self.warp_time
+        return slot >= 0 and clock.has(slot, self.warp_time)
 
     def publish(self) -> Clock:
         self.seen = clock = join_entries(self.seen, ((self.slot, self.time),))
@@ -62,7 +62,7 @@ class PendingActor(Actor):
         return self.slot, self.time
 
     def comes_before(self, access: Any, clock: Clock, thread: int = BLOCK) -> bool:
-        if clock.fine_at(self.slot) >= access.time:
+        if clock.has(self.slot, access.time):
             return True
         end = None if self.ended is None else self.ended.end
         return end is not None and clock.coarse_at(end[0]) >= end[1]

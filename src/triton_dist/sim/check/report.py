@@ -183,7 +183,7 @@ def _near_miss(later: Access, earlier: Access) -> _Missing:
             return _describe_ignored(one, ignored), "TD102" if ignored.narrow else "TD101", lines
     if type(other) is ProgramActor and other.slot >= 0:
         known = one.seen.fine_at(other.slot)
-        learnt = any(one.seen.fine_at(slot) >= earlier.thread_time for slot in other.thread_slots.values())
+        learnt = any(one.seen.has(slot, earlier.thread_time) for slot in other.thread_slots.values())
         if learnt and known < earlier.time:
             return (
                 f"{_short(one)} knows of a release by one thread of {_short(other)}, which does not cover what the block's other threads "

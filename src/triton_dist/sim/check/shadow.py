@@ -126,6 +126,14 @@ class Shadow:
             (*(stride // granule * 4 for _, stride in box.dims), 4),
         )
 
+    def cell_at(self, address: int, itemsize: int) -> int:
+        """The number of the first cell of one element."""
+        offset, granule = address - self.lo, self.granule
+        if not granule or itemsize % granule or offset % granule:
+            self.refine(offset, gcd(itemsize, offset))
+            granule = self.granule
+        return offset // granule
+
     def cells_at(self, addresses: np.ndarray, itemsize: int) -> np.ndarray:
         """The numbers of the cells of scattered elements: one a row, one column for each cell that an element has."""
         offsets = addresses - self.lo

@@ -33,7 +33,7 @@ def _knows(clock: Clock, release: Release) -> bool:
     """Whether a clock has a logged write."""
     if release.entries:
         slot, time = release.entries[-1]
-        if clock.fine_at(slot) >= time:
+        if clock.has(slot, time):
             return True
         # Of a launch that has finished, a clock may say no more than that.
         launch = getattr(release.actor, "launch", None)
