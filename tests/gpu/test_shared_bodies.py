@@ -15,6 +15,7 @@ MODULES = (
     "ops.test_broadcast",
     "ops.test_gemm_gradients",
     "ops.test_gemm_rs",
+    "ops.test_groups",
     "ops.test_long_lived_epochs",
     "ops.test_low_latency",
     "ops.test_reduce_scatter",
