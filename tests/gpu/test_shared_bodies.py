@@ -8,6 +8,7 @@ import inspect
 MODULES = (
     "kernels.test_tokens",
     "language.extra.test_libshmem_device",
+    "layers.test_tp_attention",
     "layers.test_tp_mlp",
     "ops.test_activation",
     "ops.test_ag_gemm",

@@ -56,3 +56,35 @@ def gradient_error(layer: nn.Module, expected: dict[str, torch.Tensor]) -> float
         worst = max(worst, relative_error(found[name], parameter.detach().cpu().double()))
         parameter.data.copy_(values[name])
     return worst
+
+
+def attention_state(hidden: int, heads: int, kv_heads: int, head_dim: int, biased: bool, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    columns = {name: (count * head_dim, hidden) for name, count in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads))}
+    return projections(columns | {"o_proj": (hidden, heads * head_dim)}, biased, dtype)
+
+
+def rotated(x: torch.Tensor, positions: torch.Tensor, theta: float) -> torch.Tensor:
+    """As complex numbers. x: (tokens, batch, heads, head_dim)."""
+    half = x.shape[-1] // 2
+    angles = positions.double()[:, None] * theta ** (-torch.arange(half).double() / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)[:, None, None]
+    return torch.cat([turned.real, turned.imag], dim=-1)
+
+
+def attention_reference(
+    x: torch.Tensor, state: dict[str, torch.Tensor], head_dim: int, causal: bool, theta: float | None, positions: torch.Tensor | None = None
+) -> torch.Tensor:
+    """x: (tokens, hidden) or (tokens, batch, hidden), fp64. Written out, without torch's attention."""
+    tokens = x.shape[0]
+    q, k, v = (
+        linear(x, state, name).view(tokens, x.shape[1] if x.dim() == 3 else 1, -1, head_dim) for name in ("q_proj", "k_proj", "v_proj")
+    )
+    if theta is not None:
+        where = torch.arange(tokens) if positions is None else positions
+        q, k = rotated(q, where, theta), rotated(k, where, theta)
+    k, v = (heads.repeat_interleave(q.shape[2] // k.shape[2], dim=2) for heads in (k, v))
+    scores = torch.einsum("sbhd,tbhd->bhst", q, k) / head_dim**0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(tokens, tokens).triu(1).bool(), float("-inf"))
+    context = torch.einsum("bhst,tbhd->sbhd", scores.softmax(-1), v)
+    return linear(context.reshape(*x.shape[:-1], -1), state, "o_proj")

@@ -212,7 +212,7 @@ WRONG_SHAPE = {**STATE, "up_proj.weight": torch.zeros(INTERMEDIATE // 2, HIDDEN)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: made(intermediate_size=47), "an output section=47 can't be split evenly over the 2 ranks of the group [0, 1]"),
+        (lambda: made(intermediate_size=47), "intermediate_size=47 can't be split evenly over the 2 ranks of the group [0, 1]"),
         (lambda: made(intermediate_size=0), "must be a positive integer"),
         (lambda: made(activation="tanh"), "TPMLP: the activation 'tanh' is not known"),
         (lambda: made(dtype=torch.float64), "dtype=torch.float64 is not one of"),

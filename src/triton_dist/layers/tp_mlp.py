@@ -16,7 +16,7 @@ from ..errors import InvalidArgumentError
 from ..ops.activation import activate, check_function
 from ..ops.gemm.gradients import wants_gradient
 from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows
-from .placement import check_full_state
+from .placement import Placement, check_full_state
 
 
 class TPMLP(nn.Module):
@@ -48,6 +48,7 @@ class TPMLP(nn.Module):
         """
         super().__init__()
         check_function("TPMLP", activation)
+        Placement("TPMLP", group).share("TPMLP", "intermediate_size", intermediate_size)
         self.activation, self.gated = activation, gated
         self.hidden_size, self.intermediate_size = hidden_size, intermediate_size
         options: dict[str, Any] = {"bias": bias, "sequence_parallel": sequence_parallel, "group": group, "device": device, "dtype": dtype}
