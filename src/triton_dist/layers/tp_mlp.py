@@ -55,23 +55,24 @@ class TPMLP(nn.Module):
         self.gate_up = ColumnParallelLinear(hidden_size, (intermediate_size,) * (2 if gated else 1), **options)
         self.down = RowParallelLinear(intermediate_size, hidden_size, **options)
 
-    def forward(self, x: torch.Tensor, *, sequence_parallel: bool | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *, sequence_parallel: bool | None = None, out: torch.Tensor | None = None) -> torch.Tensor:
         """x: (M, ..., hidden_size): this rank's rows, the same number on every rank; in the replicated form all rows. Returns the like.
 
+        out: a matrix for the rows of the result, contiguous, without autograd only; with the same x and out again and again a call takes
+        the host the least. Allocated if None.
         In stream order of the current stream. Without autograd the first call of a size on a stream allocates, so it comes before a
-        CUDA graph's capture there; what it returns is new memory. Autograd and ``torch.compile`` go through it.
-        Raises InvalidArgumentError, and what the operators raise.
+        CUDA graph's capture there. Autograd and ``torch.compile`` go through it. Raises InvalidArgumentError, and what the operators raise.
         """
         gate_up, down = self.gate_up, self.down
         kept: dict[str, torch.Tensor] = {}
         if not torch.compiler.is_compiling() and not wants_gradient(x, gate_up.weight, gate_up.bias, down.weight, down.bias):
-            kept = self._memory(x, gate_up.sequence_parallel if sequence_parallel is None else sequence_parallel)
+            kept = self._memory(x, gate_up.sequence_parallel if sequence_parallel is None else sequence_parallel, out)
         hidden = gate_up(x, sequence_parallel=sequence_parallel, with_bias=False, out=kept.get("hidden"))
         rows = hidden.view(-1, hidden.shape[-1])
         activated = activate(rows, gate_up.bias, function=self.activation, gated=self.gated, out=kept.get("activated"))
-        return down(activated.view(*hidden.shape[:-1], -1), sequence_parallel=sequence_parallel, out=kept.get("out"))
+        return down(activated.view(*hidden.shape[:-1], -1), sequence_parallel=sequence_parallel, out=kept.get("out", out))
 
-    def _memory(self, x: torch.Tensor, scattered: bool) -> dict[str, torch.Tensor]:
+    def _memory(self, x: torch.Tensor, scattered: bool, out: torch.Tensor | None) -> dict[str, torch.Tensor]:
         """Where a call without autograd puts its results."""
         placement, weight = self.gate_up.placement, self.gate_up.weight
         rows = as_rows("TPMLP", x, weight).shape[0]
@@ -79,7 +80,8 @@ class TPMLP(nn.Module):
         return {
             "hidden": placement.scratch("hidden", (every, weight.shape[0]), x.dtype),
             "activated": placement.scratch("activated", (every, self.down.weight.shape[1]), x.dtype),
-            "out": torch.empty((rows, self.hidden_size), dtype=x.dtype, device=x.device),
+            # Before the operator makes one: it replays a call that it knows by its addresses, without a look at anything else.
+            "out": torch.empty((rows, self.hidden_size), dtype=x.dtype, device=x.device) if out is None else out,
         }
 
     @classmethod
