@@ -109,6 +109,23 @@ def test_an_mlp_in_both_forms_by_turns(world, world_size):
     assert max(world(calls_by_turns, world_size)) < TOLERANCE[torch.float32]
 
 
+def by_columns() -> float:
+    """x lies in memory by columns, and the result goes where it is told to."""
+    device, state = triton_dist.device(), mlp_state(HIDDEN, INTERMEDIATE, True, False, torch.float32)
+    layer = TPMLP(HIDDEN, INTERMEDIATE, sequence_parallel=False)
+    layer.load_full_state(state)
+    x, out = leaf(1, HIDDEN, 5).to(device).t(), torch.full((5, HIDDEN), float("nan"), device=device)
+    with torch.no_grad():
+        found = layer(x)
+        assert layer(x, out=out) is out
+    expected = mlp_reference(x.cpu().double(), {name: value.double() for name, value in state.items()}, "silu", True)
+    return max(relative_error(found, expected), relative_error(out, expected))
+
+
+def test_an_mlp_of_rows_that_are_columns_in_memory(world):
+    assert max(world(by_columns, 2)) < TOLERANCE[torch.float32]
+
+
 def on_two_streams(calls: int = 3) -> float:
     """Two layers at the same time, each on a stream of its own."""
     rank, device = triton_dist.rank(), triton_dist.device()
@@ -223,6 +240,7 @@ WRONG_SHAPE = {**STATE, "up_proj.weight": torch.zeros(INTERMEDIATE // 2, HIDDEN)
         (lambda: made()(torch.randn(HIDDEN)), "it has to be (rows, ..., 24) torch.float32"),
         (lambda: made()(torch.randn(4, HIDDEN + 1)), "x is (4, 25)"),
         (lambda: made()(torch.randn(4, HIDDEN).half()), "x is (4, 24) torch.float16"),
+        (lambda: made()(torch.randn(4, HIDDEN), out=torch.empty(4, HIDDEN)), "no gradient with out="),
         (lambda: made().load_full_state([STATE]), "has to be a dict of tensors by name, not list"),
         (lambda: made(bias=True).load_full_state(STATE), "lacks ['down_proj.bias', 'gate_proj.bias', 'up_proj.bias']"),
         (lambda: made(gated=False).load_full_state(STATE), "has ['gate_proj.weight'] besides"),

@@ -53,6 +53,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/kernels/nvidia/allreduce.py",
     "src/triton_dist/kernels/nvidia/reduce_scatter.py",
     "examples/02_ag_gemm.py",
+    "examples/06_tensor_parallel.py",
     "examples/21_torch_symm.py",
     "examples/demo.py",
 )

@@ -81,7 +81,7 @@ class ColumnParallelLinear(nn.Module):
             result = ReplicatedProduct.apply(rows, self.weight, self.placement.group)
         if bias is not None:
             result = result + bias if out is None else result.add_(bias)
-        return result.view(x.shape[0] * (self.placement.size if scattered else 1), *x.shape[1:-1], self.weight.shape[0])
+        return result if x.dim() == 2 else result.view(-1, *x.shape[1:-1], self.weight.shape[0])
 
     def load_full(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] = ()) -> None:
         """Take this rank's part of the full weights, (section, in_features) each, and biases, (section,) each."""
@@ -158,7 +158,7 @@ class RowParallelLinear(nn.Module):
             result = gemm_rs(rows, self.weight.t(), bias=bias, group=group, out=out)
         else:
             result = gemm_ar(rows, self.weight.t(), bias=self.bias, group=group, out=out)
-        return result.view(x.shape[0] // (size if scattered else 1), *x.shape[1:-1], self.out_features)
+        return result if x.dim() == 2 else result.view(-1, *x.shape[1:-1], self.out_features)
 
     def load_full(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Take this rank's part of the full weight, (out_features, in_features), and the bias, (out_features,)."""
@@ -223,7 +223,7 @@ def as_rows(what: str, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     if not isinstance(x, torch.Tensor) or x.dim() < 2 or x.shape[-1] != weight.shape[1] or x.dtype != weight.dtype:
         seen = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, torch.Tensor) else repr(x)
         raise InvalidArgumentError(f"{what}: x is {seen}; it has to be (rows, ..., {weight.shape[1]}) {weight.dtype}")
-    return x.reshape(-1, x.shape[-1])
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
 def _options(what: str, placement: Placement, device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 import torch
 import torch.distributed as dist
@@ -10,6 +10,9 @@ import torch.distributed as dist
 from ..errors import InvalidArgumentError
 from ..ops.team import GrowingBuffer, Team, find_team, without_mesh, workspace
 from ..runtime.world import require_world
+
+_MOST_TENSORS = 1024
+"""Tensors of one use that are kept; with more, all are made anew."""
 
 
 class Placement:
@@ -55,22 +58,32 @@ class Placement:
         """This rank's part of a full tensor, a view."""
         return full.chunk(self.size, dimension)[self.index]
 
-    def scratch(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Uninitialised memory that all layers of the group share on the current stream, for what lives during one call.
 
         It has the same address in every call, so that operators replay their calls, and a CUDA graph may keep it. name: of the use:
         what is alive at the same time has different names. Raises CaptureError for the first call of a size in a capture.
         """
-        count = 1
-        for size in shape:
-            count *= size
-        nbytes = count * dtype.itemsize
-        buffer: GrowingBuffer = workspace(
-            f"layers: {name}",
-            self.team.ranks,
-            lambda: GrowingBuffer(f"layers: {name}", lambda size: torch.empty(size, dtype=torch.uint8, device=self.device)),
-        )
-        return buffer.at_least(nbytes)[:nbytes].view(dtype).view(shape)
+        space: _Scratch = workspace(f"layers: {name}", self.team.ranks, lambda: _Scratch(name, self.device))
+        return space.tensor(shape, dtype)
+
+
+class _Scratch:
+    """Memory of one use on one stream, and the tensors that were made of it."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self._buffer = GrowingBuffer(f"layers: {name}", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=device))
+        self._tensors: dict[tuple, torch.Tensor] = {}
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """One of this shape, the same at each call. Raises CaptureError where the memory would have to grow in a capture."""
+        found = self._tensors.get((shape, dtype))
+        if found is None:
+            nbytes = math.prod(shape) * dtype.itemsize
+            if len(self._tensors) >= _MOST_TENSORS:
+                self._tensors.clear()
+            found = self._tensors[shape, dtype] = self._buffer.at_least(nbytes)[:nbytes].view(dtype).view(shape)
+        return found
 
 
 def check_full_state(what: str, state: object, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:

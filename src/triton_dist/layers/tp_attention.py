@@ -109,6 +109,10 @@ class TPAttention(nn.Module):
         if cache is not None:
             k, v, mask, causal = cache.append(k, v, causal)
         grouped = self.own_heads != self.own_kv_heads
+        if grouped and q.shape[2] == 1:
+            # The heads of a group as so many tokens, which all see the same: kernels that do not know of groups take that, with a mask too.
+            one = q.reshape(q.shape[0], self.own_kv_heads, -1, self.head_dim)
+            return scaled_dot_product_attention(one, k, v, attn_mask=mask).reshape(q.shape)
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
 
     def _rotation(self, tokens: int, positions: torch.Tensor | None, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -64,25 +64,19 @@ class TPMLP(nn.Module):
         CUDA graph's capture there. Autograd and ``torch.compile`` go through it. Raises InvalidArgumentError, and what the operators raise.
         """
         gate_up, down = self.gate_up, self.down
-        kept: dict[str, torch.Tensor] = {}
+        rows = as_rows("TPMLP", x, gate_up.weight)
+        hidden = activated = None
         if not torch.compiler.is_compiling() and not wants_gradient(x, gate_up.weight, gate_up.bias, down.weight, down.bias):
-            kept = self._memory(x, gate_up.sequence_parallel if sequence_parallel is None else sequence_parallel, out)
-        hidden = gate_up(x, sequence_parallel=sequence_parallel, with_bias=False, out=kept.get("hidden"))
-        rows = hidden.view(-1, hidden.shape[-1])
-        activated = activate(rows, gate_up.bias, function=self.activation, gated=self.gated, out=kept.get("activated"))
-        return down(activated.view(*hidden.shape[:-1], -1), sequence_parallel=sequence_parallel, out=kept.get("out", out))
-
-    def _memory(self, x: torch.Tensor, scattered: bool, out: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        """Where a call without autograd puts its results."""
-        placement, weight = self.gate_up.placement, self.gate_up.weight
-        rows = as_rows("TPMLP", x, weight).shape[0]
-        every = rows * placement.size if scattered else rows
-        return {
-            "hidden": placement.scratch("hidden", (every, weight.shape[0]), x.dtype),
-            "activated": placement.scratch("activated", (every, self.down.weight.shape[1]), x.dtype),
+            placement, scattered = gate_up.placement, gate_up.sequence_parallel if sequence_parallel is None else sequence_parallel
+            every = rows.shape[0] * placement.size if scattered else rows.shape[0]
+            hidden = placement.scratch("hidden", (every, gate_up.weight.shape[0]), x.dtype)
+            activated = placement.scratch("activated", (every, down.weight.shape[1]), x.dtype)
             # Before the operator makes one: it replays a call that it knows by its addresses, without a look at anything else.
-            "out": torch.empty((rows, self.hidden_size), dtype=x.dtype, device=x.device) if out is None else out,
-        }
+            out = torch.empty_like(rows, memory_format=torch.contiguous_format) if out is None else out
+        hidden = gate_up(rows, sequence_parallel=sequence_parallel, with_bias=False, out=hidden)
+        activated = activate(hidden, gate_up.bias, function=self.activation, gated=self.gated, out=activated)
+        result = down(activated, sequence_parallel=sequence_parallel, out=out)
+        return result if x.dim() == 2 else result.view(x.shape)
 
     @classmethod
     def from_linear(cls, *, up: nn.Linear, down: nn.Linear, gate: nn.Linear | None = None, **options: Any) -> TPMLP:
