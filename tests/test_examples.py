@@ -30,7 +30,7 @@ def test_example(name, tmp_path):
 
 UNDER_TORCHRUN = [
     ("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("20_autotune.py", 2),
-    ("21_torch_symm.py", 3), ("demo.py", 2),
+    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("demo.py", 2),
 ]  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     said = {
         "01_producer_consumer.py": "every tile arrived", "02_ag_gemm.py": "on rank ", "demo.py": "CPU processes",
+        "06_tensor_parallel.py": "trained weights",
         "04_profiler.py": "on rank ", "20_autotune.py": "* chunk=", "21_torch_symm.py": "returned [0, 0]",
     }[name]  # fmt: skip
     assert done.stdout.count(said) == (1 if name in ("demo.py", "20_autotune.py") else ranks)

@@ -40,3 +40,21 @@ _ROW_MODELS = {
 }
 ROW_PARALLEL = {f"{model}-{layer}": projection for model, layers in _ROW_MODELS.items() for layer, projection in layers.items()}
 """By "model-layer"."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """An MLP of all ranks together: ``intermediate`` features between the projections; gated: of two each, gate and up."""
+
+    hidden: int
+    intermediate: int
+    gated: bool
+
+
+def _block(model: str) -> Block:
+    columns, depth = COLUMN_PARALLEL[f"{model}-mlp"], ROW_PARALLEL[f"{model}-mlp"]
+    return Block(columns.depth, depth.depth, columns.columns == 2 * depth.depth)
+
+
+BLOCKS = {model: _block(model) for model in _MODELS}
+"""By model."""

@@ -187,17 +187,25 @@ def heap_size(operator: Operator, arguments: argparse.Namespace) -> int:
     return 3 * staged + 2 * LINK_BYTES + (1 << 30 if not arguments.dry_run else 64 << 20)
 
 
-def parse(operator: Operator, description: str | None, words: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+def parse(
+    operator: Operator,
+    description: str | None,
+    words: Sequence[str] | None,
+    shapes: Sequence[str] = tuple(SHAPES),
+    dtypes: Sequence[str] = tuple(DTYPES),
+    add: Callable[[argparse.ArgumentParser], Any] = lambda parser: None,
+) -> argparse.Namespace:
+    """The command line. shapes, dtypes: what there is to choose from. add: adds arguments of the benchmark's own."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, help="default all models' (in a dry run: dry)")
+    add(parser)
+    parser.add_argument("--shapes", nargs="+", choices=shapes, help="default all models' (in a dry run: dry)")
     parser.add_argument("--rows", nargs="+", type=int, help=f"M; default {ROWS} (in a dry run: 8)")
-    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of A and the weights; an fp8 product is bf16")
+    parser.add_argument("--dtype", choices=dtypes, default="bf16", help="of A and the weights; an fp8 product is bf16")
     parser.add_argument("--variants", action="store_true", help="also every way that the operator can be told to go")
     parser.add_argument("--rotate-mib", type=float, default=100, help="MiB of weights that take turns; 0: the same ones always")
     arguments = parser.parse_args(words)
-    arguments.shapes = arguments.shapes or (["dry"] if arguments.dry_run else list(ROW_PARALLEL))
+    arguments.shapes = arguments.shapes or (["dry"] if arguments.dry_run else [shape for shape in shapes if shape != "dry"])
     arguments.rows = arguments.rows or ([8] if arguments.dry_run else list(ROWS))
     if min(arguments.rows) < 1:
         parser.error(f"--rows {min(arguments.rows)}: there is at least one row")

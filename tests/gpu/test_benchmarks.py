@@ -71,3 +71,21 @@ def test_sums_of_products(name, tmp_path):
         theirs = [states.pop(name)[0] for name in list(states) if name.startswith("torch")]
         assert "wrong" not in theirs
         assert all(status == "measured" for status, _ in states.values()), states
+
+
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("form", [[], ["--replicated"]], ids=["scattered", "replicated"])
+def test_tp_mlp(form, tmp_path):
+    output = tmp_path / "out.json"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(BENCHMARKS / "tp_mlp.py"), *form]
+    command += ["--shapes", "llama3-8b", "--rows", "8", "2048", "--rounds", "20", "--json", str(output), "--budget", "150"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(output.read_text())
+    assert report["complete"] and not report["left_out"] and len(report["cases"]) == 4
+    for case in report["cases"]:
+        states = {method["name"]: (method["status"], method["why"]) for method in case["methods"]}
+        # torch's operators may not go into a graph; they are never wrong.
+        theirs = [states.pop(name)[0] for name in list(states) if name.startswith("torch")]
+        assert "wrong" not in theirs
+        assert all(status == "measured" for status, _ in states.values()), states

@@ -8,6 +8,9 @@ import inspect
 MODULES = (
     "kernels.test_tokens",
     "language.extra.test_libshmem_device",
+    "layers.test_tp_attention",
+    "layers.test_tp_mlp",
+    "ops.test_activation",
     "ops.test_ag_gemm",
     "ops.test_all_gather",
     "ops.test_all_reduce",
@@ -15,6 +18,7 @@ MODULES = (
     "ops.test_broadcast",
     "ops.test_gemm_gradients",
     "ops.test_gemm_rs",
+    "ops.test_groups",
     "ops.test_long_lived_epochs",
     "ops.test_low_latency",
     "ops.test_reduce_scatter",

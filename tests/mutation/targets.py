@@ -33,6 +33,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/collectives/plans.py",
     "src/triton_dist/ops/collectives/reduction.py",
     "src/triton_dist/ops/collectives/words.py",
+    "src/triton_dist/ops/activation.py",
     "src/triton_dist/ops/team.py",
     "src/triton_dist/ops/repeat.py",
     "src/triton_dist/ops/replay.py",
@@ -52,6 +53,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/kernels/nvidia/allreduce.py",
     "src/triton_dist/kernels/nvidia/reduce_scatter.py",
     "examples/02_ag_gemm.py",
+    "examples/06_tensor_parallel.py",
     "examples/21_torch_symm.py",
     "examples/demo.py",
 )

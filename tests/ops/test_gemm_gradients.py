@@ -204,6 +204,6 @@ def test_a_process_group_goes_into_a_graph_by_its_name(alone, monkeypatch):
 
 
 def test_a_group_that_a_graph_can_not_name():
-    with pytest.raises(errors.InvalidArgumentError, match="process group or None, not 3"):
+    with pytest.raises(errors.InvalidArgumentError, match="DeviceMesh or None, not 3"):
         custom_ops.name_of("gemm_rs", 3)
     assert custom_ops.name_of("gemm_rs", None) == ""

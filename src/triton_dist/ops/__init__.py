@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 _HOMES = {
+    "activate": "triton_dist.ops.activation",
     "ag_gemm": "triton_dist.ops.gemm.ag_gemm",
     "all_gather": "triton_dist.ops.collectives.all_gather",
     "all_reduce": "triton_dist.ops.collectives.all_reduce",

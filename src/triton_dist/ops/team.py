@@ -9,10 +9,13 @@ import torch
 
 from ..errors import CaptureError
 from ..runtime.symmetric import symm_empty, symm_peer
-from ..runtime.team import Team, find_team
+from ..runtime.team import Team, find_team, without_mesh
 from ..runtime.world import require_world
 
-__all__ = ["GrowingBuffer", "Team", "find_team", "in_capture", "peer_addresses", "refuse_in_capture", "workspace", "world_ranks_tensor"]
+__all__ = [
+    "GrowingBuffer", "Team", "find_team", "in_capture", "peer_addresses", "refuse_in_capture", "without_mesh", "workspace",
+    "world_ranks_tensor",
+]  # fmt: skip
 
 
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:

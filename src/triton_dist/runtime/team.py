@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,27 +118,40 @@ def free_team(team: Team) -> None:
     world.heap.free_team(world, team)
 
 
-def _ranks_of(group: object, what: str) -> tuple[int, ...]:
-    """World ranks of anything but None that ``find_team`` takes."""
+def without_mesh(group: object, what: str) -> Any:
+    """``group``, or the process group of the mesh dimension that it names; what functions of ``torch.distributed`` and graphs can take.
+
+    group: what ``find_team`` takes. Returns None, a ``Team`` or a process group. Raises InvalidArgumentError, NotInTeamError.
+    """
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
 
-    if isinstance(group, Team):
-        return group.ranks
+    if group is None or isinstance(group, Team | dist.ProcessGroup):
+        return group
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise InvalidArgumentError(
                 f"{what}: the DeviceMesh has {group.ndim} dimensions {group.mesh_dim_names}; pass (mesh, name of one of them)"
             )
-        group = _dimension(group, 0, what)
-    elif isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
-        group = _dimension(group[0], group[1], what)
-    if not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(
-            f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, a Team (triton_dist.make_team), "
-            "a DeviceMesh with one dimension, (mesh, name of a dimension), or None"
-        )
-    return tuple(dist.get_process_group_ranks(group))
+        return _dimension(group, 0, what)
+    if isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
+        return _dimension(group[0], group[1], what)
+    raise InvalidArgumentError(
+        f"{what}: group={group!r} must be a torch.distributed process group that this rank is in, a Team (triton_dist.make_team), "
+        "a DeviceMesh with one dimension, (mesh, name of a dimension), or None"
+    )
+
+
+def _ranks_of(group: object, what: str) -> tuple[int, ...]:
+    """World ranks of anything but None that ``find_team`` takes."""
+    import torch.distributed as dist
+
+    found = without_mesh(group, what)
+    return found.ranks if isinstance(found, Team) else tuple(dist.get_process_group_ranks(found))
+
+
+_looked_at: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+"""Dimensions of meshes whose order was compared with that of their groups, by mesh."""
 
 
 def _dimension(mesh: Any, name: object, what: str) -> Any:
@@ -147,7 +161,24 @@ def _dimension(mesh: Any, name: object, what: str) -> Any:
     names = mesh.mesh_dim_names or ()
     if not (isinstance(name, int) and 0 <= name < mesh.ndim) and name not in names:
         raise InvalidArgumentError(f"{what}: the DeviceMesh has no dimension {name!r}; its dimensions are {names or mesh.ndim}")
-    return mesh.get_group(name)
+    group, seen = mesh.get_group(name), _looked_at.setdefault(mesh, set())
+    if name not in seen:
+        _check_order(mesh, name if isinstance(name, int) else names.index(name), group, what)
+        seen.add(name)
+    return group
+
+
+def _check_order(mesh: Any, dimension: int, group: Any, what: str) -> None:
+    """Raises InvalidArgumentError where a mesh counts its ranks otherwise than its process group, which sorts them."""
+    import torch.distributed as dist
+
+    line = [slice(None) if place == dimension else index for place, index in enumerate(mesh.get_coordinate())]
+    in_mesh, in_group = mesh.mesh[tuple(line)].tolist(), dist.get_process_group_ranks(group)
+    if in_mesh != in_group:
+        raise InvalidArgumentError(
+            f"{what}: the DeviceMesh has ranks in the order {in_mesh}, but their process group in the order {in_group}, so parts would go "
+            f"to other ranks than the mesh says; make the mesh with ascending ranks, or pass triton_dist.make_team({in_mesh})"
+        )
 
 
 def _is_sequence_of_ranks(members: object) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import InvalidArgumentError
 from ..collectives.all_gather import all_gather
-from ..team import find_team
+from ..team import find_team, without_mesh
 from .ag_gemm import run_ag_gemm
 from .gemm_ar import run_gemm_ar
 from .gemm_rs import run_gemm_rs
@@ -24,12 +25,16 @@ _OPTIONS = "str group, str method, Tensor? scale_a, Tensor? scale_b, ScalarType?
 
 
 def name_of(what: str, group: object) -> str:
-    """What a traced call writes for ``group``. Raises InvalidArgumentError for what is neither None nor a process group."""
+    """What a traced call writes for ``group``. Raises InvalidArgumentError for a Team and what else ``torch.distributed`` does not name."""
     if group is None:
         return ""
+    if isinstance(group, DeviceMesh | tuple):
+        group = without_mesh(group, what)
     name = getattr(group, "group_name", None)
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"{what}: under torch.compile group has to be a torch.distributed process group or None, not {group!r}")
+        raise InvalidArgumentError(
+            f"{what}: under torch.compile group has to be a torch.distributed process group, a DeviceMesh or None, not {group!r}"
+        )
     return name
 
 

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from ...errors import InvalidArgumentError
 from ..collectives.all_gather import gather_launch
 from ..collectives.all_reduce import all_reduce
+from ..collectives.arguments import library_can, process_group_of
 from ..replay import Replays
 from ..team import GrowingBuffer, Team, find_team, workspace
 from . import library
@@ -154,7 +155,7 @@ def _scatter_and_gather(operands: Operands, out: torch.Tensor, team: Team, group
     scale_a, scale_b = operands.scales or (None, None)
     own = "pipelined" if nbytes > GATHERED_BYTES else "split"
     run_gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, scale_a=scale_a, scale_b=scale_b)
-    if nbytes <= GATHERED_BYTES or not dist.is_initialized():
+    if nbytes <= GATHERED_BYTES or not library_can(group, out.device):
         gather_launch(part, out, team, group).run()
     else:
-        dist.all_gather_into_tensor(out, part, group=group)  # type: ignore[arg-type]
+        dist.all_gather_into_tensor(out, part, group=process_group_of(group))

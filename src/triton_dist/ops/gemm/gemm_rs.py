@@ -171,7 +171,8 @@ def run_gemm_rs(
         check_tiles(tiles, 1, operands.a.element_size())
     problem = _Problem(operands, out, team, group, tiles or Tiles(k=128 // operands.a.element_size()))
     shape = (out.shape[0], operands.columns, operands.depth, operands.a.element_size())
-    chosen = choose_rs_method(method, team.size, *shape, a.device.type, suits_scattering(operands, out))
+    library_knows = not isinstance(group, Team)
+    chosen = choose_rs_method(method, team.size, *shape, a.device.type, suits_scattering(operands, out), library_knows)
     if chosen == "library":
         library.reduce_scatter_product(operands, out, team, group)
     elif chosen == "torch":

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from ...errors import InvalidArgumentError
-from ..team import Team
+from ..team import Team, without_mesh
 from .operands import Operands
 
 _HALF_AND_MORE = (torch.float16, torch.bfloat16, torch.float32)
@@ -45,7 +45,7 @@ def matmul(
 
 def reduce_scatter_product(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
     """The product with the first rank's bias, then ``torch.distributed``'s reduce-scatter of its rows."""
-    _check_distributed("gemm_rs", group)
+    group = _process_group("gemm_rs", group)
     product = torch.empty((operands.a.shape[0], operands.columns), dtype=out.dtype, device=out.device)
     matmul(operands.a, operands.b, product, operands.scales, operands.bias if team.index == 0 else None)
     # One collective; the older name of it warns at every call where there is a new one.
@@ -55,9 +55,9 @@ def reduce_scatter_product(operands: Operands, out: torch.Tensor, team: Team, gr
 
 def all_reduce_product(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
     """The product with the first rank's bias, then ``torch.distributed``'s all-reduce."""
-    _check_distributed("gemm_ar", group)
+    group = _process_group("gemm_ar", group)
     matmul(operands.a, operands.b, out, operands.scales, operands.bias if team.index == 0 else None)
-    dist.all_reduce(out, group=group)  # type: ignore[arg-type]
+    dist.all_reduce(out, group=group)
 
 
 def torch_gemm_rs(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
@@ -67,10 +67,10 @@ def torch_gemm_rs(operands: Operands, out: torch.Tensor, team: Team, group: obje
         raise InvalidArgumentError(
             f"gemm_rs: method='torch' takes fp16, bf16 and fp32 on GPUs, not {a.dtype} on {a.device.type}; use another method"
         )
-    _check_distributed("gemm_rs", group)
+    group = _process_group("gemm_rs", group)
     import torch.distributed._symmetric_memory  # noqa: F401  registers the operator
 
-    name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[attr-defined]
+    name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[union-attr]
     out.copy_(torch.ops.symm_mem.fused_matmul_reduce_scatter(a, operands.b, "sum", scatter_dim=0, group_name=name))
     if operands.bias is not None:
         out.add_(operands.bias)
@@ -78,13 +78,11 @@ def torch_gemm_rs(operands: Operands, out: torch.Tensor, team: Team, group: obje
 
 def nccl_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple | None, group: object) -> None:
     """``torch.distributed``'s all-gather, then ``matmul``."""
-    if not dist.is_initialized():
-        raise InvalidArgumentError("ag_gemm: method='nccl' needs torch.distributed; call init_process_group first, or use another method")
-    _check_group(group, "nccl")
-    size = dist.get_world_size(group)  # type: ignore[arg-type]
+    group = _process_group("ag_gemm", group)
+    size = dist.get_world_size(group)
     gathered = torch.empty((size * shard.shape[0], shard.shape[1]), dtype=shard.dtype, device=shard.device)
     wide = shard.dtype in _HALF_AND_MORE
-    dist.all_gather_into_tensor(gathered if wide else gathered.view(torch.uint8), shard if wide else shard.view(torch.uint8), group=group)  # type: ignore[arg-type]
+    dist.all_gather_into_tensor(gathered if wide else gathered.view(torch.uint8), shard if wide else shard.view(torch.uint8), group=group)
     matmul(gathered, b, out, scales)
 
 
@@ -94,21 +92,22 @@ def torch_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scale
         raise InvalidArgumentError(
             f"ag_gemm: method='torch' takes fp16, bf16 and fp32 on GPUs, not {shard.dtype} on {shard.device.type}; use another method"
         )
-    _check_group(group, "torch")
+    group = _process_group("ag_gemm", group)
     import torch.distributed._symmetric_memory  # noqa: F401  registers the operator
 
-    name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[attr-defined]
+    name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[union-attr]
     _, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [b], gather_dim=0, group_name=name)
     out.copy_(product)
 
 
-def _check_distributed(what: str, group: object) -> None:
+def _process_group(what: str, group: object) -> dist.ProcessGroup | None:
+    """What the library takes as ``group``. Raises InvalidArgumentError where there is none."""
     if not dist.is_initialized():
         raise InvalidArgumentError(f"{what}: this method needs torch.distributed; call init_process_group first, or use another method")
-    if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(f"{what}: this method needs a torch.distributed process group or None, not group={group!r}")
-
-
-def _check_group(group: object, method: str) -> None:
-    if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise InvalidArgumentError(f"ag_gemm: method={method!r} needs a torch.distributed process group or None, not group={group!r}")
+    found = without_mesh(group, what)
+    if isinstance(found, Team):
+        raise InvalidArgumentError(
+            f"{what}: this method needs a torch.distributed process group, a DeviceMesh or None, not group={group!r}; pass the one "
+            "that the team was made from, or use another method"
+        )
+    return found
