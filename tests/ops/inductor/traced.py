@@ -40,7 +40,10 @@ def pretended(size: int, device: str = "cpu") -> Iterator[None]:
 
 
 def traced(fn: Callable, *inputs: torch.Tensor, dynamic: bool = False) -> list[GraphModule]:
-    """The graphs of ``fn``: the forward's, and the backward's of the sum of its result if an input needs a gradient. Inside ``pretended``."""
+    """The graphs of ``fn``: the forward's, and the backward's of the sum of its result if an input needs a gradient.
+
+    Only inside ``pretended``.
+    """
     graphs: list[GraphModule] = []
 
     def note(graph: GraphModule, examples: Any) -> Callable:

@@ -1,7 +1,7 @@
 """Inductor's pass: products beside collectives of a traced graph become ``ag_gemm``, ``gemm_rs`` and ``gemm_ar``.
 
-It looks at functional collectives, as ``torch.distributed._functional_collectives`` and DTensor's tensor parallelism trace them, in the graphs
-that Inductor is about to compile: forward, backward and inference. Everything that does not fit stays as it is; the report says why.
+It looks at functional collectives, as ``torch.distributed._functional_collectives`` and DTensor's tensor parallelism trace them, in the
+graphs that Inductor is about to compile: forward, backward and inference. What does not fit stays as it is, and the report says why.
 """
 
 from __future__ import annotations

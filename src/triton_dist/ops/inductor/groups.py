@@ -23,6 +23,8 @@ def team_of(name: Any, size: Any) -> Team:
         raise Unsuitable(f"its group {name!r} is no team here: {error}") from error
     if size is not None and size != team.size:
         raise Unsuitable(f"it is among {size} ranks, and its group {name!r} has {team.size}")
+    if team.size == 1:
+        raise Unsuitable(f"its group {name!r} is this rank alone")
     return team
 
 

@@ -15,7 +15,9 @@ aten = torch.ops.aten
 Size = int | Node
 """A dimension's size in a graph: a number, or the node that computes it."""
 
-RESHAPES = (aten.reshape.default, aten.view.default, aten._unsafe_view.default)
+RESHAPES = (aten.reshape.default, aten.view.default, aten._unsafe_view.default, aten.alias.default)
+"""Nodes with the same elements in the same order."""
+
 SIZES = (aten.sym_size.int,)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from typing import Any
 
 from torch.fx import Node
 
@@ -37,8 +38,8 @@ def pieces_of(join: Node, count: int) -> Pieces | None:
         origin, cut, between = parts[0].args[0], argument(parts[0], "dim", 0), tuple(parts)
         if any(part.args[0] is not origin or argument(part, "dim", 0) != cut or argument(part, "step", 1) != 1 for part in parts):
             return None
-        starts, length = [argument(part, "start") or 0 for part in parts], tensor_of(parts[0]).shape[cut]
-        if not isinstance(length, int) or starts != [index * length for index in range(count)]:
+        length = tensor_of(parts[0]).shape[cut]
+        if not all(same(_start(part), index * length) for index, part in enumerate(parts)):
             return None
         if not same(tensor_of(origin).shape[cut], count * length):
             return None
@@ -48,3 +49,9 @@ def pieces_of(join: Node, count: int) -> Pieces | None:
         return None
     dimensions = tensor_of(origin).dim()
     return Pieces(origin, cut % dimensions, argument(join, "dim", 0) % dimensions, (*between, join))
+
+
+def _start(part: Node) -> Any:
+    """Where a slice begins: a number, or what the graph's symbols make of it."""
+    start = argument(part, "start")
+    return start.meta["val"] if isinstance(start, Node) else start or 0

@@ -16,7 +16,7 @@ class Unsuitable(Exception):
 class Entry:
     """One collective of one graph.
 
-    graph: the graph's number, counted by the pass from 0. collective: its node's name. kind: "all_gather", "reduce_scatter" or "all_reduce".
+    graph: the graph's number, counted by the pass from 0. collective: its node's name. kind: "all_gather", "reduce_scatter", "all_reduce".
     operator: what it was turned into, with its product: "ag_gemm", "ag_gemm_gathered", "gemm_rs" or "gemm_ar"; None if it was left alone.
     product: the name of the product's node, if there is one. reason: why it was left alone, or "". shapes: of the operator's operands.
     """

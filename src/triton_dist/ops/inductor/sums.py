@@ -1,12 +1,16 @@
 """Products that are added up over the ranks: ``gemm_rs`` for a reduce-scatter, ``gemm_ar`` for an all-reduce.
 
-``gemm_rs`` cuts the rows of a matrix into as many parts as there are ranks. A reduce-scatter along dimension 0 is that as it is. torch makes
-one along another dimension of pieces of the product, ``cat``, and a reduce-scatter along dimension 0; where the pieces are not columns, a
-permutation of the rows of the left operand replaces the ``cat`` of the product.
+``gemm_rs`` cuts the rows of a matrix into as many parts as there are ranks. A reduce-scatter along dimension 0 is that as it is. Of one
+along another dimension torch makes pieces of the product, ``cat``, and a reduce-scatter along dimension 0; where the pieces are not
+columns, a permutation of the rows of the left operand replaces the ``cat`` of the product.
+
+A bias that a product adds on every rank would be added as often as there are ranks. DTensor divides it by their number before: the
+operators add it once instead, undivided. That takes it to be the same on all ranks, as DTensor's is.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from dataclasses import dataclass
 
@@ -25,6 +29,7 @@ from .nodes import (
     keeps_rows,
     other_users,
     replace_sizes,
+    same,
     size_of,
     tensor_of,
     times,
@@ -53,6 +58,7 @@ class Sum:
     group: str
     average: bool
     scatter: bool
+    bias: Node | None
 
     def sizes(self, graph: Graph) -> list[Size]:
         """Those of ``summed``, found without it."""
@@ -68,12 +74,12 @@ def fuse_sum(graph: Graph, collective: Node) -> tuple[str, Product]:
     product = found.product
     for node in (product.node, *found.nodes):
         if node is product.node or node.target in RESHAPES:
-            replace_sizes(graph, node, lambda dim, node=node: _size(graph, node, product, dim))
+            replace_sizes(graph, node, functools.partial(_size, graph, node, product))
     name = "gemm_rs" if found.scatter else "gemm_ar"
     with graph.inserting_before(collective):
         a = _rows_by_owner(graph, found) if found.scatter else product.a
         which, scales = getattr(torch.ops.triton_dist, name).default, (product.scale_a, product.scale_b)
-        result = call(graph, which, a, product.b, None, found.group, "auto", *scales, product.out_dtype)
+        result = call(graph, which, a, product.b, found.bias, found.group, "auto", *scales, product.out_dtype)
         if found.average:
             result = call(graph, aten.div.Scalar, result, found.size)
         if found.summed is not product.node:
@@ -84,7 +90,8 @@ def fuse_sum(graph: Graph, collective: Node) -> tuple[str, Product]:
     found.wait.replace_all_uses_with(result)
     # A backward may keep the result as it is before the wait: the same memory.
     collective.replace_all_uses_with(result, delete_user_cb=lambda user: user is not found.wait)
-    erase_unused(graph, [product.node, *found.nodes, collective, found.wait])
+    parts = [] if product.bias is None else [product.bias]
+    erase_unused(graph, [*parts, product.node, *found.nodes, collective, found.wait])
     return name, product
 
 
@@ -112,12 +119,23 @@ def _sum(collective: Node) -> Sum:
     used = next((each for each in (node, *nodes) if other_users(each, (*nodes, collective))), None)
     if used is not None:
         raise Unsuitable(f"{used}, of what it adds up, is used elsewhere, too")
-    if product.bias is not None:
-        raise Unsuitable(f"{node} adds a bias on every rank; add it to the sum instead")
+    bias = None if product.bias is None else _shared_bias(product, size)
     average = _is_average(argument(collective, "reduce_op"), tensor_of(collective).dtype)
     if scatter:
         _check_rows(tensor_of(summed), dim, size)
-    return Sum(collective, waits[0], product, summed, dim, tuple(nodes), size, group, average, scatter)
+    return Sum(collective, waits[0], product, summed, dim, tuple(nodes), size, group, average, scatter, bias)
+
+
+def _shared_bias(product: Product, size: int) -> Node:
+    """What all ranks add together where each adds a part of it. Raises Unsuitable if that can't be seen, or the operators don't take it."""
+    part, out = product.bias, tensor_of(product.node)
+    assert part is not None
+    if part.target not in (aten.div.Tensor, aten.div.Scalar) or part.args[1] != size or not isinstance(part.args[0], Node):
+        raise Unsuitable(f"{product.node} adds a bias on every rank; add it to the sum instead")
+    whole = tensor_of(part.args[0])
+    if whole.dim() != 1 or not same(whole.shape[0], out.shape[1]) or whole.dtype != out.dtype or not whole.is_contiguous():
+        raise Unsuitable(f"the bias {part.args[0]} is no contiguous row of {out.dtype}")
+    return part.args[0]
 
 
 def _is_average(how: str, dtype: torch.dtype) -> bool:
@@ -143,6 +161,8 @@ def _size(graph: Graph, node: Node, product: Product, dim: int) -> Size:
         return size
     if node is product.node:
         return size_of(graph, product.b if dim == 1 else product.a, dim)
+    if node.target is aten.alias.default:
+        return _size(graph, node.args[0], product, dim)  # type: ignore[arg-type]
     given = node.args[1][dim]  # type: ignore[index]
     if not isinstance(given, Node):
         raise Unsuitable(f"the size of {node} along dimension {dim} is not given by a node")
