@@ -9,6 +9,7 @@ MODULES = (
     "kernels.test_tokens",
     "language.extra.test_libshmem_device",
     "ops.test_ag_gemm",
+    "ops.test_ag_gemm_gathered",
     "ops.test_all_gather",
     "ops.test_all_reduce",
     "ops.test_all_to_all",

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 
 def python_body(operator: Any, arguments: tuple) -> Callable[..., Any] | None:
-    """The function that an operator runs for the device of its arguments; None if it is not such an operator.
+    """The function that an operator runs for the device of its arguments; None if it is no such operator, or is only traced.
 
     torch calls it with dispatch modes switched off, so that the streams would not order what it does.
     """
@@ -21,5 +21,8 @@ def python_body(operator: Any, arguments: tuple) -> Callable[..., Any] | None:
     definition = OPDEFS.get(operator._schema.name)
     if definition is None:
         return None
-    device = next((leaf.device.type for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)), None)
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    if any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta for tensor in tensors):
+        return None  # a fake tensor or another one that has a way of its own
+    device = tensors[0].device.type if tensors else None
     return definition._backend_fns.get(device) or definition._backend_fns.get(None)
