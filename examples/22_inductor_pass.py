@@ -1,8 +1,8 @@
 """Tensor parallelism written with torch's collectives, on this package's operators: the Inductor pass finds the products beside them.
 
-On GPUs, ``torchrun --nproc-per-node 2 examples/22_inductor_pass.py``: ``torch.compile`` uses the pass. Without a GPU, by the same command or
-by ``python examples/22_inductor_pass.py`` on simulated ranks, ``torch.compile`` runs functions as they are; there the example traces the
-function, runs the pass on the graph, and the graph on the ranks.
+On GPUs, ``torchrun --nproc-per-node 2 examples/22_inductor_pass.py``: ``torch.compile`` uses the pass. Without a GPU, by the same command
+or by ``python examples/22_inductor_pass.py`` on simulated ranks, ``torch.compile`` runs functions as they are; there the example traces
+the function, runs the pass on the graph, and the graph on the ranks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROWS, HIDDEN, INNER = 64, 128, 256
 
 
 def mlp(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-    """A column-parallel and a row-parallel linear layer with sequence parallelism. x: (ROWS, HIDDEN), this rank's rows; as is the result."""
+    """A column-parallel and a row-parallel linear layer. x: (ROWS, HIDDEN), this rank's rows of the sequence; as is the result."""
     hidden = torch.relu(all_gather(x, 0, dist.group.WORLD) @ up.t())
     return reduce_scatter(hidden @ down.t(), "sum", 0, dist.group.WORLD)
 

@@ -1,8 +1,8 @@
 """The Inductor pass on GPUs; started by torchrun, prints ``name: right`` for each part on rank 0.
 
-``torchrun --nproc-per-node 2 tests/gpu/inductor_program.py`` runs all parts, or those that are named as arguments. Each compiles functions of
-torch's collectives with the pass and compares them with the same in eager torch; the graphs have to hold this package's operators.
-``times`` prints how long they take without the pass and with it. It ends after ``LIMIT`` seconds whatever happens.
+``torchrun --nproc-per-node 2 tests/gpu/inductor_program.py`` runs all parts, or those that are named as arguments. Each compiles functions
+of torch's collectives with the pass and compares them with the same in eager torch; the graphs have to hold this package's operators.
+``times`` prints how long a call takes without the pass and with it. It ends after ``LIMIT`` seconds whatever happens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-warnings.filterwarnings("ignore", category=FutureWarning)
 
 import triton_dist
 from tests.ops.inductor import models
@@ -244,6 +243,7 @@ PARTS = [
 
 def main() -> int:
     signal.alarm(LIMIT)
+    warnings.filterwarnings("ignore", category=FutureWarning)  # newer torch has new names for collectives
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     triton_dist.initialize(wait_timeout=BOUND)
     inductor_config.force_disable_caches = True
