@@ -12,6 +12,7 @@ MODULES = (
     "layers.test_tp_mlp",
     "ops.test_activation",
     "ops.test_ag_gemm",
+    "ops.test_ag_gemm_gathered",
     "ops.test_all_gather",
     "ops.test_all_reduce",
     "ops.test_all_to_all",

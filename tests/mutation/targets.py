@@ -48,6 +48,14 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/gemm/slots.py",
     "src/triton_dist/ops/gemm/small.py",
     "src/triton_dist/ops/gemm/tiles.py",
+    "src/triton_dist/ops/inductor/gathers.py",
+    "src/triton_dist/ops/inductor/graph_pass.py",
+    "src/triton_dist/ops/inductor/groups.py",
+    "src/triton_dist/ops/inductor/nodes.py",
+    "src/triton_dist/ops/inductor/pieces.py",
+    "src/triton_dist/ops/inductor/products.py",
+    "src/triton_dist/ops/inductor/report.py",
+    "src/triton_dist/ops/inductor/sums.py",
     "src/triton_dist/kernels/allreduce.py",
     "src/triton_dist/kernels/nvidia/all_to_all.py",
     "src/triton_dist/kernels/nvidia/allreduce.py",
@@ -55,6 +63,7 @@ NOTHING_TO_MUTATE = (
     "examples/02_ag_gemm.py",
     "examples/06_tensor_parallel.py",
     "examples/21_torch_symm.py",
+    "examples/22_inductor_pass.py",
     "examples/demo.py",
 )
 """Files in which nothing waits, signals or resets; a test looks whether that is still so."""

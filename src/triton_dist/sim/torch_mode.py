@@ -22,6 +22,7 @@ from ..runtime.address_map import rank_of
 from ..runtime.symmetric import address_of
 from .context import RankContext
 from .cost_model import AT_ONCE, OperatorTime
+from .python_operators import python_body
 from .torch_accesses import PLAIN, accesses_of, tensors_of
 from .torch_costs import PRODUCTS, operator_time
 from .untraced import untraced
@@ -136,6 +137,10 @@ class StreamOrder(TorchDispatchMode):
 
             with self:
                 return operators.call(context, func, args, kwargs)
+        body = python_body(func, args)
+        if body is not None:
+            with self:  # what it queues and what torch's operators in it do is ordered as in a host function
+                return body(*args, **kwargs)
         races = context.machine.races
         if not context.busy(context.stream):
             begin = context.machine.stream_clock(context.rank, context.stream)

@@ -143,10 +143,14 @@ def run_ag_gemm(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    gathered: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``ag_gemm`` that autograd and ``torch.compile`` do not look at."""
+    """``ag_gemm`` that autograd and ``torch.compile`` do not look at.
+
+    gathered: (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A.
+    """
     team = find_team(group, "ag_gemm")
-    replays = Replays.here("ag_gemm", team)
+    replays = Replays.here("ag_gemm", team) if gathered is None else None
     if replays is not None:
         graph = replays.find(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles))
         if graph is not None and out is not None:
@@ -166,12 +170,12 @@ def run_ag_gemm(
     scales = None if scale_a is None or scale_b is None else (scale_a, scale_b)
     problem = _Problem(a_shard.contiguous(), b, out, scales, team, group, tiles or plan.tiles)
     if plan.method == "nccl":
-        library.nccl_ag_gemm(problem.shard, b, out, scales, group)
+        library.nccl_ag_gemm(problem.shard, b, out, scales, group, gathered)
     elif plan.method == "torch":
-        library.torch_ag_gemm(problem.shard, b, out, scales, group)
+        library.torch_ag_gemm(problem.shard, b, out, scales, group, gathered)
     else:
         if plan.method == "split":
-            enqueue = _split(problem)
+            enqueue = _split(problem, gathered)
         elif plan.method == "pipelined":
             enqueue = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
         else:
@@ -180,7 +184,18 @@ def run_ag_gemm(
             replays.run(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles), enqueue)
         else:
             enqueue()
+        if gathered is not None and plan.method != "split":
+            _copy_gathered(problem, gathered)
     return out
+
+
+def _copy_gathered(problem: _Problem, target: torch.Tensor) -> None:
+    """What the product has read, in stream order behind it: the next call, which lets the peers overwrite it, comes after."""
+    space: _Workspace = workspace("ag_gemm", problem.team.ranks, lambda: _make_workspace(problem))
+    source, begin = space.gathered_rows(problem), problem.team.index * problem.rows
+    end = begin + problem.rows
+    for rows, part in ((slice(0, begin), source[:begin]), (slice(begin, end), problem.shard), (slice(end, None), source[end:])):
+        target[rows].copy_(part)
 
 
 def _call_key(tensors: tuple, scales: tuple, method: object, tiles: object) -> Hashable:
@@ -191,16 +206,11 @@ def _call_key(tensors: tuple, scales: tuple, method: object, tiles: object) -> H
     return (method, tiles, *[(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in given])
 
 
-def _split(problem: _Problem) -> Callable[[], None]:
+def _split(problem: _Problem, gathered: torch.Tensor | None) -> Callable[[], None]:
     """The all-gather and the product by cuBLAS, ready to be queued on the current stream."""
     team, shard = problem.team, problem.shard
-    nbytes = team.size * shard.numel() * shard.element_size()
-    buffer: GrowingBuffer = workspace(
-        "ag_gemm split",
-        team.ranks,
-        lambda: GrowingBuffer("ag_gemm", lambda size: torch.empty(size, dtype=torch.uint8, device=shard.device)),
-    )
-    gathered = buffer.at_least(nbytes)[:nbytes].view(shard.dtype).view(-1, problem.depth)
+    if gathered is None:
+        gathered = _gathered_apart(problem)
     gather = gather_launch(shard, gathered, team, problem.group)
 
     def enqueue() -> None:
@@ -208,6 +218,18 @@ def _split(problem: _Problem) -> Callable[[], None]:
         library.matmul(gathered, problem.b, problem.out, problem.scales)
 
     return enqueue
+
+
+def _gathered_apart(problem: _Problem) -> torch.Tensor:
+    """(size * rows, depth) of memory that is this rank's alone."""
+    team, shard = problem.team, problem.shard
+    nbytes = team.size * shard.numel() * shard.element_size()
+    buffer: GrowingBuffer = workspace(
+        "ag_gemm split",
+        team.ranks,
+        lambda: GrowingBuffer("ag_gemm", lambda size: torch.empty(size, dtype=torch.uint8, device=shard.device)),
+    )
+    return buffer.at_least(nbytes)[:nbytes].view(shard.dtype).view(-1, problem.depth)
 
 
 def _fused(problem: _Problem, *, by_kernel: bool) -> Callable[[], None]:

@@ -38,12 +38,13 @@ def name_of(what: str, group: object) -> str:
     return name
 
 
-def _group_of(name: str) -> object:
+def group_of(name: str) -> object:
+    """The process group of a name in a graph; None for all ranks. Raises what torch raises for a name that it does not know."""
     return dist.distributed_c10d._resolve_process_group(name) if name else None  # type: ignore[arg-type]
 
 
 def _size(name: str) -> int:
-    return find_team(_group_of(name), "torch.compile").size
+    return find_team(group_of(name), "torch.compile").size
 
 
 def _dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
@@ -51,25 +52,39 @@ def _dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
 
 
 def _ag_gemm(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
-    return run_ag_gemm(a_shard, b, group=_group_of(group), method=method, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+    return run_ag_gemm(a_shard, b, group=group_of(group), method=method, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype)
+
+
+def _ag_gemm_gathered(
+    a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any
+) -> tuple[Tensor, Tensor]:
+    gathered = a_shard.new_empty((a_shard.shape[0] * _size(group), a_shard.shape[1]))
+    options = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
+    return run_ag_gemm(a_shard, b, gathered=gathered, group=group_of(group), method=method, **options), gathered
 
 
 def _gemm_rs(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
     options = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return run_gemm_rs(a, b, bias=bias, group=_group_of(group), method=method, **options)
+    return run_gemm_rs(a, b, bias=bias, group=group_of(group), method=method, **options)
 
 
 def _gemm_ar(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
     options = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
-    return run_gemm_ar(a, b, bias=bias, group=_group_of(group), method=method, **options)
+    return run_gemm_ar(a, b, bias=bias, group=group_of(group), method=method, **options)
 
 
 def _gather(x: Tensor, group: str) -> Tensor:
-    return all_gather(x, group=_group_of(group))
+    return all_gather(x, group=group_of(group))
 
 
 ag_gemm_op = torch.library.custom_op(
     "triton_dist::ag_gemm", _ag_gemm, mutates_args=(), schema=f"(Tensor a_shard, Tensor b, {_OPTIONS}) -> Tensor"
+)
+ag_gemm_gathered_op = torch.library.custom_op(
+    "triton_dist::ag_gemm_gathered",
+    _ag_gemm_gathered,
+    mutates_args=(),
+    schema=f"(Tensor a_shard, Tensor b, {_OPTIONS}) -> (Tensor, Tensor)",
 )
 gemm_rs_op = torch.library.custom_op(
     "triton_dist::gemm_rs", _gemm_rs, mutates_args=(), schema=f"(Tensor a, Tensor b, Tensor? bias, {_OPTIONS}) -> Tensor"
@@ -83,6 +98,12 @@ gather_op = torch.library.custom_op("triton_dist::gather_rows", _gather, mutates
 @ag_gemm_op.register_fake
 def _(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
     return a_shard.new_empty((a_shard.shape[0] * _size(group), b.shape[1]), dtype=_dtype(a_shard, out_dtype))
+
+
+@ag_gemm_gathered_op.register_fake
+def _(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> tuple[Tensor, Tensor]:
+    rows = a_shard.shape[0] * _size(group)
+    return a_shard.new_empty((rows, b.shape[1]), dtype=_dtype(a_shard, out_dtype)), a_shard.new_empty((rows, a_shard.shape[1]))
 
 
 @gemm_rs_op.register_fake

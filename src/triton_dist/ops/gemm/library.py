@@ -76,18 +76,23 @@ def torch_gemm_rs(operands: Operands, out: torch.Tensor, team: Team, group: obje
         out.add_(operands.bias)
 
 
-def nccl_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple | None, group: object) -> None:
-    """``torch.distributed``'s all-gather, then ``matmul``."""
+def nccl_ag_gemm(
+    shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple | None, group: object, gathered: torch.Tensor | None = None
+) -> None:
+    """``torch.distributed``'s all-gather, to ``gathered`` if given, then ``matmul``."""
     group = _process_group("ag_gemm", group)
     size = dist.get_world_size(group)
-    gathered = torch.empty((size * shard.shape[0], shard.shape[1]), dtype=shard.dtype, device=shard.device)
+    if gathered is None:
+        gathered = torch.empty((size * shard.shape[0], shard.shape[1]), dtype=shard.dtype, device=shard.device)
     wide = shard.dtype in _HALF_AND_MORE
     dist.all_gather_into_tensor(gathered if wide else gathered.view(torch.uint8), shard if wide else shard.view(torch.uint8), group=group)
     matmul(gathered, b, out, scales)
 
 
-def torch_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple | None, group: object) -> None:
-    """torch's ``symm_mem::fused_all_gather_matmul``, for GPUs."""
+def torch_ag_gemm(
+    shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scales: tuple | None, group: object, gathered: torch.Tensor | None = None
+) -> None:
+    """torch's ``symm_mem::fused_all_gather_matmul``, for GPUs. gathered: gets the gathered rows, too."""
     if shard.device.type != "cuda" or shard.dtype not in _HALF_AND_MORE:
         raise InvalidArgumentError(
             f"ag_gemm: method='torch' takes fp16, bf16 and fp32 on GPUs, not {shard.dtype} on {shard.device.type}; use another method"
@@ -96,8 +101,10 @@ def torch_ag_gemm(shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor, scale
     import torch.distributed._symmetric_memory  # noqa: F401  registers the operator
 
     name = (group if group is not None else dist.group.WORLD).group_name  # type: ignore[union-attr]
-    _, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [b], gather_dim=0, group_name=name)
+    rows, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [b], gather_dim=0, group_name=name)
     out.copy_(product)
+    if gathered is not None:
+        gathered.copy_(rows)
 
 
 def _process_group(what: str, group: object) -> dist.ProcessGroup | None:
