@@ -64,11 +64,19 @@ def pair_rs_method(rows: int, columns: int, depth: int, tma: bool) -> str:
 
 
 def choose_rs_method(
-    method: str, size: int, rows: int, columns: int, depth: int, itemsize: int, device_type: str, tma: bool = False
+    method: str,
+    size: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    itemsize: int,
+    device_type: str,
+    tma: bool = False,
+    library: bool | None = None,
 ) -> str:
     """The method for ``rows`` of the result on each of ``size`` ranks; on the simulator "auto" is "pipelined".
 
-    tma: whether "fused" can have the operands.
+    tma: whether "fused" can have the operands. library: whether there is one; None: if ``torch.distributed`` is initialised.
     """
     if method != "auto":
         return method
@@ -76,7 +84,7 @@ def choose_rs_method(
         return "pipelined"
     if size == 2 and itemsize == 2:
         return pair_rs_method(rows, columns, depth, tma)
-    return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized())
+    return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized() if library is None else library)
 
 
 def choose_ar_method(method: str, size: int = 1, nbytes: int = 0, device_type: str = "cpu") -> str:
