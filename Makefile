@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test gpu-test gpu-soak lint coverage benchmark soak
+.PHONY: help demo test gpu-test gpu-soak lint coverage benchmark performance soak
 
 help:
 	@echo "make demo       all-gather + GEMM on simulated ranks, then a hang that is named (sets up $(VENV))"
@@ -15,6 +15,7 @@ help:
 	@echo "make gpu-soak   every operator 100,000 times on all GPUs of this machine (SOAK_ARGS='--calls 1000 all_reduce' for less)"
 	@echo "make lint       format, lint and types        make coverage    tests with coverage"
 	@echo "make benchmark  times of the simulator"
+	@echo "make performance    tables of README.md and docs anew from benchmarks/results"
 	@echo "make soak       race corpus and mutants over 200 seeds, hours; writes docs/soak.md (SOAK_ARGS='--seeds 20' for less)"
 
 $(VENV)/.ready: requirements.txt pyproject.toml
@@ -45,6 +46,9 @@ coverage: $(VENV)/.ready
 
 benchmark: $(VENV)/.ready
 	$(RUN) benchmarks/simulator.py
+
+performance: $(VENV)/.ready
+	$(RUN) benchmarks/tables.py README.md docs/*.md benchmarks/*.md
 
 soak: $(VENV)/.ready
 	$(RUN) -m tests.mutation.soak $(SOAK_ARGS)

@@ -18,7 +18,7 @@ from harness.row_parallel import Call, Inputs, Operator, heap_size, make_cases, 
 from harness.run import run_cases
 
 METHODS = ("ours", "nccl+cublas", "torch-one-shot", "torch-two-shot", "cublas", "nccl-all-reduce", "our-all-reduce")
-VARIANTS = tuple(f"ours:{name}" for name in ("split", "small", "all_reduce", "rs_ag"))
+VARIANTS = tuple(f"ours:{name}" for name in ("split", "two_shot", "small", "all_reduce", "rs_ag"))
 TORCH_ONE_SHOT_BYTES = 8 << 20
 
 

@@ -133,15 +133,17 @@ def summary(report: Report) -> str:
 
 
 def update_document(path: Path) -> str:
-    """The text of a document with every table between markers written anew. Raises ValueError for what can't be shown."""
+    """The text of a document with all between markers written anew, see also ``performance``. Raises ValueError for what can't be shown."""
 
     def written(match: re.Match) -> str:
         report = load(path.parent / match["file"])
         if report.dry_run:
             raise ValueError(f"{path}: {match['file']} is a dry run; its times must not be shown")
-        return match["begin"] + markdown_table(report, _choice(match["choice"])) + match["end"]
+        return match["begin"] + markdown_table(report, choice_of(match["choice"])) + match["end"]
 
-    text = path.read_text()
+    from .performance import update_text
+
+    text = update_text(path.read_text(), path.parent, str(path))
     begun = text.count("<!-- benchmark table: ")
     updated, count = _BLOCK.subn(written, text)
     if count != begun:
@@ -149,7 +151,7 @@ def update_document(path: Path) -> str:
     return updated
 
 
-def _choice(text: str) -> dict[str, list[str]]:
+def choice_of(text: str) -> dict[str, list[str]]:
     """``mode=graph M=64,2048`` as a dictionary."""
     choice = {}
     for word in text.split():

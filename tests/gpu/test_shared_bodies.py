@@ -17,6 +17,7 @@ MODULES = (
     "ops.test_all_reduce",
     "ops.test_all_to_all",
     "ops.test_broadcast",
+    "ops.test_epilogues",
     "ops.test_gemm_gradients",
     "ops.test_gemm_rs",
     "ops.test_groups",

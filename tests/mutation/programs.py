@@ -247,6 +247,7 @@ GEMM_SUMS = [
     Case(sums_of_products, 3, (gemm_rs, "pipelined", (*TWO_SIZES, (70, 40, 20), ODD)), SMALL_GPU),
     Case(sums_of_products, 3, (gemm_rs, "fused", (EVEN, EVEN, EVEN), SCATTERED), SMALL_GPU),
     *(Case(sums_of_products, 3, (operator, "split", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
+    *(Case(sums_of_products, size, (gemm_ar, "two_shot", (*TWO_SIZES, (70, 40, 20), ODD))) for size in (2, 3)),
     *(Case(sums_of_products, 2, (operator, "small", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
 ]
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]

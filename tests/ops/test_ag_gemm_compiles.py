@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import triton.language as tl
 from triton import compile as compile_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from triton_dist.ops.gemm import epilogues
 from triton_dist.ops.gemm.ag_gemm_kernels import gathered_gemm_kernel
+from triton_dist.ops.gemm.epilogues import epilogue_options
 
 WORDS = ("ready", "flags", "finished", "world_ranks", "scale_a", "scale_b")
-NUMBERS = ("index", "size", "blocks", "blocks_per_wait", "tiles_m", "tiles_n", "depth")
+NUMBERS = ("index", "size", "blocks", "blocks_per_wait", "tiles_m", "tiles_n", "depth", "epilogue_row")
+RESIDUAL = epilogues.add(torch.zeros(2, 256, dtype=torch.bfloat16))
 BF16, FP8 = "bf16", "fp8e4nv"
 
 
-def compiled(arch: int, dtype: str, tile_n: int, tile_k: int, parts: int, stages: int, by_columns: bool):
+def compiled(arch: int, dtype: str, tile_n: int, tile_k: int, parts: int, stages: int, by_columns: bool, epilogue=None):
     """The kernel with 128 rows a tile, as ``ag_gemm`` launches it."""
 
     def b_box(width: int) -> str:
@@ -30,17 +34,21 @@ def compiled(arch: int, dtype: str, tile_n: int, tile_k: int, parts: int, stages
         "out_part_desc": f"tensordesc<bf16[1,128,{tile_n // parts}]>",
         **dict.fromkeys(WORDS, "*i32"),
         **dict.fromkeys(NUMBERS, "i32"),
+        "epilogue_args": "constexpr" if epilogue is None or not epilogue.arguments else ("*bf16", "i32", "constexpr"),
     }
+    place = list(signature).index("epilogue_args")
+    arguments = {(place,): None} if signature["epilogue_args"] == "constexpr" else {(place, 2): 1}
     constants = {
         "TILE_M": 128, "TILE_N": tile_n, "TILE_K": tile_k, "GROUP": 8, "TAIL_PARTS": parts, "MAX": 8, "CAPACITY": 32, "SCALED": False,
         "B_BY_COLUMNS": by_columns, "IMPRECISE": tile_k if dtype == FP8 else None, "OUT": tl.bfloat16,
+        **{name: value for name, value in epilogue_options(epilogue).items() if name in ("EPILOGUE", "PLACED")},
     }  # fmt: skip
     signature |= dict.fromkeys(constants, "constexpr")
     names = list(signature)
     source = ASTSource(
         fn=gathered_gemm_kernel,
         signature=signature,
-        constexprs={(names.index(name),): value for name, value in constants.items()},
+        constexprs=arguments | {(names.index(name),): value for name, value in constants.items()},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in (*WORDS[:4], "depth")},
     )
     return compile_kernel(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": 8, "num_stages": stages})
@@ -48,11 +56,18 @@ def compiled(arch: int, dtype: str, tile_n: int, tile_k: int, parts: int, stages
 
 @pytest.mark.parametrize("arch", [90, 100])
 @pytest.mark.parametrize(
-    ("dtype", "tile_n", "tile_k", "parts", "stages", "by_columns"),
-    [(BF16, 256, 64, 1, 3, True), (BF16, 256, 64, 4, 3, True), (BF16, 256, 64, 2, 3, False), (FP8, 256, 128, 2, 3, True)],
+    ("dtype", "tile_n", "tile_k", "parts", "stages", "by_columns", "epilogue"),
+    [
+        (BF16, 256, 64, 1, 3, True, None),
+        (BF16, 256, 64, 4, 3, True, None),
+        (BF16, 256, 64, 2, 3, False, None),
+        (FP8, 256, 128, 2, 3, True, None),
+        (BF16, 256, 64, 1, 3, True, epilogues.gelu),
+        (BF16, 256, 64, 2, 3, True, RESIDUAL),
+    ],
 )
-def test_products_are_tma_fed_and_pipelined(arch, dtype, tile_n, tile_k, parts, stages, by_columns):
-    kernel = compiled(arch, dtype, tile_n, tile_k, parts, stages, by_columns)
+def test_products_are_tma_fed_and_pipelined(arch, dtype, tile_n, tile_k, parts, stages, by_columns, epilogue):
+    kernel = compiled(arch, dtype, tile_n, tile_k, parts, stages, by_columns, epilogue)
     ptx, layout = kernel.asm["ptx"], kernel.asm["ttgir"]
     assert kernel.metadata.shared <= 232_448  # of an SM
     assert ("wgmma.mma_async" if arch == 90 else "tcgen05.mma") in ptx

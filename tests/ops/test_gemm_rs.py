@@ -23,7 +23,7 @@ from triton_dist.runtime.world import require_world
 
 module = importlib.import_module("triton_dist.ops.gemm.gemm_rs")
 RS_OWN = ("pipelined", "halves", "direct", "split", "small")
-AR_OWN = ("split", "small", "all_reduce", "rs_ag")
+AR_OWN = ("split", "two_shot", "small", "all_reduce", "rs_ag")
 EVERY = [*((gemm_rs, method) for method in RS_OWN), *((gemm_ar, method) for method in AR_OWN)]
 NAMES = [f"{operator.__name__}-{method}" for operator, method in EVERY]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -359,17 +359,28 @@ KERNEL_TWINS = {
         "fused",
     ),
 }
+SUM_TWINS = {
+    "parts are added up before they have arrived": (
+        "brought = dl.consume_token(staging, meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS))",
+        "brought = staging",
+    ),
+    "results are read before they have arrived": (
+        "results = dl.consume_token(staging, meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS)) + capacity",
+        "results = staging + capacity",
+    ),
+}
+"""Of gemm_ar's "two_shot"."""
 HANGING = ('dl.notify(flags + index, peer, signal=mine, sig_op="add", comm_scope="intra_node")', "pass")
 SCHEDULES = [(seed, schedule) for seed in range(4) for schedule in ("random", "straggler")]
 
 
-def outcomes(method: str, **options) -> set[str]:
+def outcomes(method: str, operator=gemm_rs, **options) -> set[str]:
     """What goes wrong, over several schedules: "wrong", "right" or the name of an error."""
     seen = set()
     for seed, schedule in SCHEDULES:
         try:
-            how = {"calls": 4, "method": method, "tiles": TILES if method == "fused" else None}
-            arguments = (gemm_rs, 16, 48, 64, torch.bfloat16)
+            how = {"calls": 4, "method": method} | ({"tiles": TILES} if method == "fused" else {})
+            arguments = (operator, 16, 48, 64, torch.bfloat16)
             found = triton_dist.simulate(body, 3, args=arguments, kwargs=how, seed=seed, schedule=schedule, **options)
             seen.add("wrong" if max(found) > 1e-2 or any(map(math.isnan, found)) else "right")
         except errors.TritonDistError as error:
@@ -383,6 +394,7 @@ def use_twin(monkeypatch, tmp_path, right: str, wrong: str) -> None:
     monkeypatch.setattr(slots, "add_arrived_kernel", twin.add_arrived_kernel)
     monkeypatch.setattr(small, "push_and_add_kernel", twin.push_and_add_kernel)
     monkeypatch.setattr(small, "small_product_kernel", twin.small_product_kernel)
+    monkeypatch.setattr(small, "two_shot_sum_kernel", twin.two_shot_sum_kernel)
 
 
 def test_a_hanging_twin_of_scattered_tiles_is_named(monkeypatch, tmp_path):
@@ -396,6 +408,13 @@ def test_racy_twins_of_sums_are_wrong_under_some_schedule(monkeypatch, tmp_path,
     use_twin(monkeypatch, tmp_path, right, wrong)
     assert outcomes(method) & {"wrong", "DeadlockError"}
     assert "DataRaceError" in outcomes(method, check="race")
+
+
+@pytest.mark.parametrize("name", SUM_TWINS)
+def test_racy_twins_of_two_shot_sums_are_wrong_under_some_schedule(monkeypatch, tmp_path, name):
+    use_twin(monkeypatch, tmp_path, *SUM_TWINS[name])
+    assert outcomes("two_shot", gemm_ar) & {"wrong", "DeadlockError"}
+    assert "DataRaceError" in outcomes("two_shot", gemm_ar, check="race")
 
 
 @pytest.mark.parametrize("method", ["pipelined", "halves", "direct"])
@@ -439,5 +458,7 @@ def test_the_choice_between_two_ranks():
     assert chosen(768, 5120, 12800) == chosen(1024, 5120, 12800) == chosen(1024, 8192, 14336) == "direct"
     assert chosen(2048, 8192) == "direct" and chosen(2048, 5120) == "halves"
     assert chosen(2048, 8192, itemsize=1) in scatter_plan.RS_METHODS
-    sums = [scatter_plan.choose_ar_method("auto", 2, nbytes, "cuda") for nbytes in (1 << 20, 2 << 20, 4 << 20)]
-    assert sums == ["all_reduce", "split", "all_reduce"] and scatter_plan.choose_ar_method("auto", 4, 2 << 20, "cuda") == "all_reduce"
+    sums = [scatter_plan.choose_ar_method("auto", 2, nbytes, "cuda") for nbytes in (1 << 20, 2 << 20, 8 << 20, 9 << 20)]
+    assert sums == ["all_reduce", "split", "split", "all_reduce"]
+    sums = [scatter_plan.choose_ar_method("auto", 4, nbytes, "cuda") for nbytes in (256 << 10, 512 << 10, 8 << 20, 9 << 20)]
+    assert sums == ["all_reduce", "two_shot", "two_shot", "all_reduce"]

@@ -11,13 +11,21 @@ from triton.compiler import ASTSource
 
 from tests.ops.test_ag_gemm_compiles import innermost_loop
 from tests.primitives.compile_targets import source_of, target_of
-from triton_dist.ops.gemm.gemm_rs_kernels import add_arrived_kernel, push_and_add_kernel, scattering_gemm_kernel, small_product_kernel
+from triton_dist.ops.gemm.epilogues import epilogue_options, gelu
+from triton_dist.ops.gemm.gemm_rs_kernels import (
+    add_arrived_kernel,
+    push_and_add_kernel,
+    scattering_gemm_kernel,
+    small_product_kernel,
+    two_shot_sum_kernel,
+)
 
 WORDS = dict.fromkeys(("peer_staging", "arrived", "peer_arrived", "epoch"), "*i64") | dict.fromkeys(("finished", "flags"), "*i32")
 TENSORS = ("staging", "out", "bias", "partial", "a", "b")
 ALIGNED = (*TENSORS, "columns", "step", "capacity", "depth", "stride_am", "stride_bn")
+PLAIN = epilogue_options(None)
 SUM = {"SIZE": 4, "BIASED": True, "TILE_M": 1, "TILE_N": 2048, "CAPACITY": 4}
-PUSH = {"SIZE": 4, "WORDS": 4, "BIASED": True, "TILE_M": 1, "TILE_N": 1024}
+PUSH = {"SIZE": 4, "WORDS": 4, "BIASED": True, "TILE_M": 8, "TILE_N": 1024}
 SMALL = {
     "SIZE": 4, "WORDS": 4, "BIASED": False, "SCALED": False, "EVEN": True, "PRECISION": "ieee", "TILE_N": 64,
     "stride_ak": 1, "stride_bk": 1,
@@ -26,6 +34,7 @@ SMALL = {
 
 def compiled(kernel, constants: dict, arch: int, dtype: str = "bf16", inputs: str = "bf16", **options):
     types = WORDS | dict.fromkeys(TENSORS, f"*{dtype}") | {"a": f"*{inputs}", "b": f"*{inputs}", "scale_a": "*fp32", "scale_b": "*fp32"}
+    constants = {"epilogue_args": None, "EPILOGUE": None, "PLACED": False} | constants
     types |= {name: "i32" for name in kernel.arg_names if name not in types}
     aligned = tuple(name for name in ALIGNED if name in kernel.arg_names)
     return compile_kernel(source_of(kernel, types, constants, aligned), target=target_of(arch), options=options)
@@ -49,10 +58,27 @@ def test_sums_of_slots_read_whole_words(arch, dtype):
 @pytest.mark.parametrize("scatter", [True, False])
 @pytest.mark.parametrize("arch", [90, 100])
 def test_pushed_rows_go_over_the_links_in_whole_words(arch, scatter):
-    ptx = compiled(push_and_add_kernel, PUSH | {"SCATTER": scatter}, arch, num_warps=4).asm["ptx"]
-    pushed = ptx[: ptx.index("atom.global.sys.release.exch")]
-    assert min(widths(pushed, "st")) >= 128 and len(widths(pushed, "st")) >= 4
+    ptx = compiled(push_and_add_kernel, PUSH | {"SCATTER": scatter}, arch, num_warps=8).asm["ptx"]
+    pushed, added = ptx.split("atom.global.sys.release.exch")
+    assert min(widths(pushed, "st")) >= 128 and len(widths(pushed, "st")) == 3 * 4, "four words of a thread to each of three peers"
+    assert len(widths(pushed, "ld")) - len(re.findall(r"ld\.global\.b(32|64)", pushed)) == (3 * 4 if scatter else 4)
     assert len(re.findall("ld.acquire.sys", ptx)) == 1
+    assert 128 in widths(added, "ld") and 128 in widths(added, "st")
+
+
+@pytest.mark.parametrize("epilogue", [None, gelu])
+@pytest.mark.parametrize("arch", [90, 100])
+@pytest.mark.parametrize("size", [4, 8])
+def test_two_shot_sums_go_over_the_links_in_whole_words(arch, size, epilogue):
+    options = epilogue_options(epilogue)
+    constants = PUSH | {"SIZE": size, "WORDS": size, **{name: options[name] for name in ("EPILOGUE", "PLACED")}}
+    kernel = compiled(two_shot_sum_kernel, constants, arch, num_warps=8)
+    ptx = kernel.asm["ptx"]
+    assert len(re.findall("ld.acquire.sys", ptx)) == 2
+    stores = widths(ptx, "st")
+    # To the peers: the product's parts and the sum; to this rank's memory: the sum, and the others' sums.
+    assert stores.count(128) == 4 * (3 * (size - 1) + 1)
+    assert all(width == 128 or width <= 64 for width in stores) and len(stores) - stores.count(128) == 2, "two words end the call"
 
 
 @pytest.mark.parametrize("scatter", [True, False])

@@ -10,7 +10,7 @@ import torch
 
 from triton_dist.ops import replay
 from triton_dist.ops import team as ops_team
-from triton_dist.ops.gemm import ag_gemm
+from triton_dist.ops.gemm.operands import Request
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.ops.replay import Replays
 from triton_dist.ops.team import GrowingBuffer, Team
@@ -113,7 +113,8 @@ def test_what_makes_calls_the_same():
     a, b, out, scale = torch.zeros(4, 8), torch.zeros(8, 4), torch.zeros(8, 4), torch.ones(1)
 
     def key(a=a, b=b, out=out, scales=(None, None), method="auto", tiles=None):
-        return ag_gemm._call_key((a, b, out), scales, method, tiles)
+        request = Request(a, b, method=method, tiles=tiles, scale_a=scales[0], scale_b=scales[1])
+        return request.key("ag_gemm", out)
 
     assert key() == key() and hash(key()) == hash(key())
     different = [
@@ -121,5 +122,5 @@ def test_what_makes_calls_the_same():
         key(tiles=Tiles()), key(scales=(scale, scale)), key(a=a.view(torch.int32)),
     ]  # fmt: skip
     assert len({key(), *different}) == 1 + len(different)
-    for nothing in (key(a=3), key(out=None), key(method=["fused"]), key(tiles=[1]), key(scales=(2.0, scale))):
+    for nothing in (key(a=3), key(method=["fused"]), key(tiles=[1]), key(scales=(2.0, scale))):
         assert nothing is None

@@ -20,27 +20,29 @@ The method is that of tile-centric overlapping (arXiv 2503.20313, 2504.19442).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.jit import JITFunction
 
-from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch, preload
 from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer, symm_zeros
 from ..collectives.all_gather import gather_launch
-from ..replay import Replays
-from ..team import GrowingBuffer, Team, find_team, workspace, world_ranks_tensor
+from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
 from . import library
 from .ag_gemm_kernels import any_gemm_kernel, gathered_gemm_kernel, push_shard_kernel
+from .call import Call, Operator, run_call
+from .epilogues import Epilogue, apply_to, epilogue_key, epilogue_options, refuse_epilogue
 from .gradients import AgGemm, refuse_output, wants_gradient
-from .plan import METHODS, PRODUCER_PROGRAMS, Tiles, check_tiles, choose_plan, tail_parts
+from .operands import DTYPES as DTYPES
+from .operands import FP8, Operands, Request
+from .plan import METHODS, PRODUCER_PROGRAMS, Tiles, choose_plan, tail_parts
 
-FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, *FP8)
 MAX_BLOCKS = 8
 """Most blocks of rows, each with its signal, that a shard is cut into."""
 
@@ -69,13 +71,27 @@ class _Workspace:
 class _Problem:
     """One call: its checked arguments, and what follows from them. shard: contiguous (rows, depth)."""
 
-    shard: torch.Tensor
-    b: torch.Tensor
+    operands: Operands
     out: torch.Tensor
-    scales: tuple[torch.Tensor, torch.Tensor] | None
     team: Team
     group: object
     tiles: Tiles
+
+    @property
+    def shard(self) -> torch.Tensor:
+        return self.operands.a
+
+    @property
+    def b(self) -> torch.Tensor:
+        return self.operands.b
+
+    @property
+    def scales(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        return self.operands.scales
+
+    @property
+    def epilogue(self) -> Epilogue | None:
+        return self.operands.epilogue
 
     @property
     def rows(self) -> int:
@@ -101,6 +117,7 @@ def ag_gemm(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    epilogue: Epilogue | JITFunction | None = None,
 ) -> torch.Tensor:
     """``concat(a_shard of every rank) @ b`` on every rank of ``group``, in stream order of the current stream.
 
@@ -112,6 +129,8 @@ def ag_gemm(
     method: one of ``METHODS`` (see the module), or "auto". tiles: how the fused methods cut the product, instead of what is chosen.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that the product is multiplied by.
     out_dtype: of ``out``; by default that of ``a_shard``, and bf16 for fp8.
+    epilogue: what is done to the product: to the fp32 tile before it is rounded ("fused", "fused_kernel"), or to what cuBLAS has rounded;
+    see ``epilogues``. It has no gradient and is not traced.
     Autograd goes through it, see ``gradients``, and so does ``torch.compile``, for which ``group`` is None or a process group.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
@@ -120,6 +139,7 @@ def ag_gemm(
     if torch.compiler.is_compiling():
         from . import custom_ops
 
+        refuse_epilogue("ag_gemm", epilogue, "torch.compile traces")
         options["group"] = custom_ops.name_of("ag_gemm", group)
         result = custom_ops.ag_gemm_op(a_shard, b, *options.values())
         return result if out is None else out.copy_(result)
@@ -127,66 +147,47 @@ def ag_gemm(
         from .gemm_rs import gemm_rs
 
         refuse_output("ag_gemm", out, scale_a, scale_b)
+        refuse_epilogue("ag_gemm", epilogue, "autograd knows")
         run = functools.partial(run_ag_gemm, tiles=tiles, **options)
         return AgGemm.apply(a_shard, b, run, functools.partial(gemm_rs, group=group), group)
-    return run_ag_gemm(a_shard, b, out=out, tiles=tiles, **options)
+    return run_ag_gemm(a_shard, b, out=out, tiles=tiles, epilogue=epilogue, **options)
 
 
-def run_ag_gemm(
-    a_shard: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    out: torch.Tensor | None = None,
-    group: object = None,
-    method: str = "auto",
-    tiles: Tiles | None = None,
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    gathered: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """``ag_gemm`` that autograd and ``torch.compile`` do not look at.
+def run_ag_gemm(a_shard: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+    """``ag_gemm`` that autograd and ``torch.compile`` do not look at. options: as for it."""
+    return run_call(_OPERATOR, Request(a_shard, b, **options), _prepare)
 
-    gathered: (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A.
-    """
-    team = find_team(group, "ag_gemm")
-    replays = Replays.here("ag_gemm", team) if gathered is None else None
-    if replays is not None:
-        graph = replays.find(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles))
-        if graph is not None and out is not None:
-            graph.replay()
-            return out
-    out_dtype = _check(a_shard, b, out, team, method, (scale_a, scale_b), out_dtype)
-    (rows, depth), columns = a_shard.shape, b.shape[1]
-    if out is None:
-        out = torch.empty((team.size * rows, columns), dtype=out_dtype, device=a_shard.device)
-    if rows == 0:
-        return out
-    if depth == 0:
-        return out.zero_()
-    plan = choose_plan(method, team.size, rows, columns, depth, a_shard.element_size(), a_shard.device.type)
-    if tiles is not None:
-        check_tiles(tiles, MAX_BLOCKS, a_shard.element_size())
-    scales = None if scale_a is None or scale_b is None else (scale_a, scale_b)
-    problem = _Problem(a_shard.contiguous(), b, out, scales, team, group, tiles or plan.tiles)
-    if plan.method == "nccl":
-        library.nccl_ag_gemm(problem.shard, b, out, scales, group, gathered)
-    elif plan.method == "torch":
-        library.torch_ag_gemm(problem.shard, b, out, scales, group, gathered)
+
+_OPERATOR = Operator("ag_gemm", METHODS, lambda rows, team: rows * team.size, gathers=True, a_name="a_shard", most_blocks=MAX_BLOCKS)
+
+
+def _prepare(call: Call) -> Callable[[], None] | None:
+    operands, team, group = call.operands, call.team, call.group
+    rows, itemsize = operands.a.shape[0], operands.a.element_size()
+    plan = choose_plan(call.method, team.size, rows, operands.columns, operands.depth, itemsize, call.out.device.type)
+    problem = _Problem(operands, call.out, team, group, call.tiles or plan.tiles)
+    if plan.method in ("nccl", "torch"):
+        gathered_product = library.nccl_ag_gemm if plan.method == "nccl" else library.torch_ag_gemm
+        gathered_product(operands.a, operands.b, call.out, operands.scales, group, call.gathered)
+        apply_to(call.out, operands.epilogue)
+        return None
+    if plan.method == "split":
+        return _split(problem, call.gathered)
+    if plan.method == "pipelined":
+        enqueue = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
     else:
-        if plan.method == "split":
-            enqueue = _split(problem, gathered)
-        elif plan.method == "pipelined":
-            enqueue = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
-        else:
-            enqueue = _fused(problem, by_kernel=plan.method == "fused_kernel")
-        if replays is not None and problem.shard is a_shard:
-            replays.run(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles), enqueue)
-        else:
-            enqueue()
-        if gathered is not None and plan.method != "split":
-            _copy_gathered(problem, gathered)
-    return out
+        enqueue = _fused(problem, by_kernel=plan.method == "fused_kernel")
+    return enqueue if call.gathered is None else _with_gathered(enqueue, problem, call.gathered)
+
+
+def _with_gathered(enqueue: Callable[[], None], problem: _Problem, target: torch.Tensor) -> Callable[[], None]:
+    """A call that hands out what its product has read, too."""
+
+    def enqueue_both() -> None:
+        enqueue()
+        _copy_gathered(problem, target)
+
+    return enqueue_both
 
 
 def _copy_gathered(problem: _Problem, target: torch.Tensor) -> None:
@@ -196,14 +197,6 @@ def _copy_gathered(problem: _Problem, target: torch.Tensor) -> None:
     end = begin + problem.rows
     for rows, part in ((slice(0, begin), source[:begin]), (slice(begin, end), problem.shard), (slice(end, None), source[end:])):
         target[rows].copy_(part)
-
-
-def _call_key(tensors: tuple, scales: tuple, method: object, tiles: object) -> Hashable:
-    """What makes two calls of a team on one stream the same to the device; None for what is no call, as ``_check`` will say."""
-    given = [*tensors, *[scale for scale in scales if scale is not None]]
-    if not isinstance(method, str) or not isinstance(tiles, Tiles | None) or not all(isinstance(tensor, torch.Tensor) for tensor in given):
-        return None
-    return (method, tiles, *[(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in given])
 
 
 def _split(problem: _Problem, gathered: torch.Tensor | None) -> Callable[[], None]:
@@ -216,6 +209,7 @@ def _split(problem: _Problem, gathered: torch.Tensor | None) -> Callable[[], Non
     def enqueue() -> None:
         gather.run()
         library.matmul(gathered, problem.b, problem.out, problem.scales)
+        apply_to(problem.out, problem.epilogue)
 
     return enqueue
 
@@ -245,7 +239,7 @@ def _fused(problem: _Problem, *, by_kernel: bool) -> Callable[[], None]:
     push = _push_launch(problem, space, gathered) if by_kernel else None
     # What decides which kernels Triton compiles: shapes, dtypes, strides, alignment and how the product is cut.
     operands = [(t.shape, t.stride(), t.dtype, t.data_ptr() % 16 == 0) for t in (problem.shard, problem.b, problem.out)]
-    key = (*operands, team.size, problem.tiles, problem.scales is None, by_kernel)
+    key = (*operands, team.size, problem.tiles, problem.scales is None, by_kernel, *epilogue_key(problem.epilogue))
     preload("ag_gemm", key, lambda: [product] if push is None else [product, push])
 
     def enqueue() -> None:
@@ -288,43 +282,10 @@ def _pipelined(problem: _Problem) -> Callable[[], None]:
                 multiply(gathered[source * rows : (source + 1) * rows], source)
                 write_value(space.flags[source, 0], 0)
         main.wait_event(second.record_event())
+        apply_to(problem.out, problem.epilogue)
         main.wait_event(space.side_stream.record_event())
 
     return enqueue
-
-
-def _check(
-    a_shard: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, team: Team, method: str, scales: tuple, out_dtype: torch.dtype | None
-) -> torch.dtype:
-    """Raises InvalidArgumentError; returns the output's dtype."""
-    for name, tensor in (("a_shard", a_shard), ("b", b)):
-        if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
-            seen = f"shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else repr(type(tensor))
-            raise InvalidArgumentError(f"ag_gemm: {name} has to be a matrix, got {seen}")
-    if a_shard.dtype not in DTYPES or b.dtype != a_shard.dtype:
-        raise InvalidArgumentError(f"ag_gemm: a_shard is {a_shard.dtype} and b {b.dtype}; both have to be one of {DTYPES}")
-    if a_shard.shape[1] != b.shape[0]:
-        raise InvalidArgumentError(f"ag_gemm: a_shard is {tuple(a_shard.shape)} and b {tuple(b.shape)}; the inner sizes have to be equal")
-    if method != "auto" and method not in METHODS:
-        raise InvalidArgumentError(f"ag_gemm: method={method!r} is not known; use 'auto' or one of {METHODS}")
-    given = [scale for scale in scales if scale is not None]
-    if given and (
-        a_shard.dtype not in FP8 or len(given) != 2 or any(scale.numel() != 1 or scale.dtype != torch.float32 for scale in given)
-    ):
-        raise InvalidArgumentError("ag_gemm: scale_a and scale_b go together, with fp8 inputs, and are one fp32 element each")
-    if out_dtype is None:
-        out_dtype = out.dtype if out is not None else torch.bfloat16 if a_shard.dtype in FP8 else a_shard.dtype
-    allowed = (torch.bfloat16, torch.float16, torch.float32) if a_shard.dtype in FP8 else (a_shard.dtype,)
-    if out_dtype not in allowed:
-        raise InvalidArgumentError(f"ag_gemm: the output can't be {out_dtype} for {a_shard.dtype} inputs; use one of {allowed}")
-    if out is not None:
-        wanted = (team.size * a_shard.shape[0], b.shape[1])
-        if tuple(out.shape) != wanted or out.dtype != out_dtype or (out.numel() and out.stride(1) != 1):
-            raise InvalidArgumentError(
-                f"ag_gemm: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; "
-                f"it has to be {wanted} {out_dtype} with last stride 1"
-            )
-    return out_dtype
 
 
 def _make_workspace(problem: _Problem) -> _Workspace:
@@ -417,7 +378,7 @@ def _tma_launch(problem: _Problem, space: _Workspace, gathered: torch.Tensor, pr
         team.index, team.size, tiles.blocks, blocks_per_wait, tiles_m, tiles_n, depth,
         TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k, GROUP=tiles.group, TAIL_PARTS=parts, MAX=MAX_BLOCKS,
         CAPACITY=triton.next_power_of_2(team.size * MAX_BLOCKS), SCALED=problem.scales is not None, B_BY_COLUMNS=by_columns,
-        IMPRECISE=tiles.k if problem.shard.dtype in FP8 else None, OUT=_TRITON_DTYPES[out.dtype],
+        IMPRECISE=tiles.k if problem.shard.dtype in FP8 else None, OUT=_TRITON_DTYPES[out.dtype], **epilogue_options(problem.epilogue),
         num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
 
@@ -445,7 +406,7 @@ def _load_launch(problem: _Problem, space: _Workspace, gathered: torch.Tensor, p
         triton.cdiv(problem.rows, problem.rows_per_signal),
         ROWS_PER_SIGNAL=problem.rows_per_signal, MAX=MAX_BLOCKS, CAPACITY=triton.next_power_of_2(team.size * MAX_BLOCKS),
         TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k, PRECISION="ieee", SCALED=problem.scales is not None,
-        WAITED=num_tiles > 0, num_warps=8 if tiles.m * tiles.n >= 128 * 128 else 4,
+        WAITED=num_tiles > 0, **epilogue_options(problem.epilogue), num_warps=8 if tiles.m * tiles.n >= 128 * 128 else 4,
     )  # fmt: skip
 
 

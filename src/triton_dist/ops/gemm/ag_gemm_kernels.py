@@ -11,6 +11,7 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
+from .epilogues import apply_epilogue
 from .tiles import first_tile_from, tile_position, tma_product
 
 
@@ -67,8 +68,10 @@ def push_shard_kernel(
 @triton.jit
 def multiply_blocks(
     a_desc, b_desc, out_desc, scale, first, last, base, order, count, index, size, blocks, tiles_m, tiles_n, depth,
+    epilogue_row, epilogue_args,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PARTS: tl.constexpr, GROUP: tl.constexpr,
     OWN: tl.constexpr, B_BY_COLUMNS: tl.constexpr, IMPRECISE: tl.constexpr, OUT: tl.constexpr,
+    EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
 ):  # fmt: skip
     """This program's tiles from ``first`` to ``last`` of ``count`` blocks: those from number ``order`` on in the order of arrival.
 
@@ -76,7 +79,8 @@ def multiply_blocks(
     count as tiles of their own from ``first`` on.
     """
     WIDTH: tl.constexpr = TILE_N // PARTS
-    for number in tl.range(first, last, tl.num_programs(0), flatten=True):
+    # What an epilogue loads by place would be staged for several steps ahead in the flattened loop, and not fit into shared memory.
+    for number in tl.range(first, last, tl.num_programs(0), flatten=not PLACED):
         tile_row, tile_column = tile_position(number // PARTS - base, count * tiles_m, tiles_n, GROUP)
         place = order + tile_row // tiles_m
         block = (index + size - place // blocks) % size * blocks + place % blocks
@@ -84,16 +88,22 @@ def multiply_blocks(
         column = tile_column * TILE_N + number % PARTS * WIDTH
         a_block = place if OWN else block
         product = tma_product(a_desc, b_desc, a_block, row, column, depth, TILE_M, WIDTH, TILE_K, B_BY_COLUMNS, IMPRECISE)
-        out_desc.store([block, row, column], (product * scale).to(OUT).reshape(1, TILE_M, WIDTH))
+        product *= scale
+        if EPILOGUE is not None:
+            inner, columns = (row + tl.arange(0, TILE_M))[:, None], (column + tl.arange(0, WIDTH))[None, :]
+            inside = (inner < out_desc.shape[1]) & (columns < out_desc.shape[2])
+            rows = block * out_desc.shape[1] + inner
+            product = apply_epilogue(product, rows, columns, inside, epilogue_row, epilogue_args, EPILOGUE, PLACED)
+        out_desc.store([block, row, column], product.to(OUT).reshape(1, TILE_M, WIDTH))
 
 
-@triton_dist.jit(do_not_specialize=["index", "size", "blocks", "blocks_per_wait"])
+@triton_dist.jit(do_not_specialize=["index", "size", "blocks", "blocks_per_wait", "epilogue_row"])
 def gathered_gemm_kernel(
     shard_desc, gathered_desc, b_desc, out_desc, b_part_desc, out_part_desc, ready, flags, finished, world_ranks, scale_a, scale_b,
-    index, size, blocks, blocks_per_wait, tiles_m, tiles_n, depth,
+    index, size, blocks, blocks_per_wait, tiles_m, tiles_n, depth, epilogue_row, epilogue_args,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr, TAIL_PARTS: tl.constexpr,
     MAX: tl.constexpr, CAPACITY: tl.constexpr, SCALED: tl.constexpr, B_BY_COLUMNS: tl.constexpr, IMPRECISE: tl.constexpr,
-    OUT: tl.constexpr,
+    OUT: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
 ):  # fmt: skip
     """``gathered @ b`` by TMA, on a persistent grid: own rows first, straight from the shard, then groups of blocks as they arrive.
 
@@ -109,7 +119,8 @@ def gathered_gemm_kernel(
         whole = total // tl.num_programs(0) * tl.num_programs(0)
     multiply_blocks(
         shard_desc, b_desc, out_desc, scale, tl.program_id(0), tl.minimum(blocks * tiles_per_block, whole), 0, 0, blocks,
-        index, size, blocks, tiles_m, tiles_n, depth, TILE_M, TILE_N, TILE_K, 1, GROUP, True, B_BY_COLUMNS, IMPRECISE, OUT,
+        index, size, blocks, tiles_m, tiles_n, depth, epilogue_row, epilogue_args,
+        TILE_M, TILE_N, TILE_K, 1, GROUP, True, B_BY_COLUMNS, IMPRECISE, OUT, EPILOGUE, PLACED,
     )  # fmt: skip
     last_order = blocks
     last_count = blocks
@@ -120,8 +131,8 @@ def gathered_gemm_kernel(
         base = order * tiles_per_block
         multiply_blocks(
             gathered_desc, b_desc, out_desc, scale, first_tile_from(base), tl.minimum(base + count * tiles_per_block, whole),
-            base, order, count, index, size, blocks, tiles_m, tiles_n, depth,
-            TILE_M, TILE_N, TILE_K, 1, GROUP, False, B_BY_COLUMNS, IMPRECISE, OUT,
+            base, order, count, index, size, blocks, tiles_m, tiles_n, depth, epilogue_row, epilogue_args,
+            TILE_M, TILE_N, TILE_K, 1, GROUP, False, B_BY_COLUMNS, IMPRECISE, OUT, EPILOGUE, PLACED,
         )  # fmt: skip
         last_order = order
         last_count = count
@@ -129,17 +140,19 @@ def gathered_gemm_kernel(
         multiply_blocks(
             gathered_desc, b_part_desc, out_part_desc, scale, whole * TAIL_PARTS + tl.program_id(0), total * TAIL_PARTS,
             last_order * tiles_per_block, last_order, last_count, index, size, blocks, tiles_m, tiles_n, depth,
-            TILE_M, TILE_N, TILE_K, TAIL_PARTS, GROUP, False, B_BY_COLUMNS, IMPRECISE, OUT,
+            epilogue_row, epilogue_args,
+            TILE_M, TILE_N, TILE_K, TAIL_PARTS, GROUP, False, B_BY_COLUMNS, IMPRECISE, OUT, EPILOGUE, PLACED,
         )  # fmt: skip
     leave(flags, finished, index, size, blocks, MAX, CAPACITY, True)
 
 
-@triton_dist.jit(do_not_specialize=["index"])
+@triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
 def any_gemm_kernel(
     shard, gathered, ready, flags, finished, world_ranks, b, out, scale_a, scale_b, index, size, rows, columns_out, depth,
-    stride_bk, stride_bn, stride_om, blocks,
+    stride_bk, stride_bn, stride_om, blocks, epilogue_row, epilogue_args,
     ROWS_PER_SIGNAL: tl.constexpr, MAX: tl.constexpr, CAPACITY: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
     TILE_K: tl.constexpr, PRECISION: tl.constexpr, SCALED: tl.constexpr, WAITED: tl.constexpr,
+    EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
 ):  # fmt: skip
     """The same for every size, stride and dtype, by plain loads, waiting once for each tile."""
     announce(ready, world_ranks, index, size, blocks)
@@ -172,7 +185,8 @@ def any_gemm_kernel(
             accumulator = tl.dot(a_tile, b_tile, accumulator, input_precision=PRECISION)
             a_pointers += TILE_K
             b_pointers += TILE_K * tl.cast(stride_bk, tl.int64)  # a stride of 1 is a constant and has no .to
-        result = (accumulator * scale).to(out.dtype.element_ty)
-        out_pointers = out + (source_index.to(tl.int64) * rows + row[:, None]) * stride_om + column[None, :]
-        tl.store(out_pointers, result, mask=(row[:, None] < rows) & (column[None, :] < columns_out))
+        inside = (row[:, None] < rows) & (column[None, :] < columns_out)
+        out_row = source_index.to(tl.int64) * rows + row[:, None]
+        result = apply_epilogue(accumulator * scale, out_row, column[None, :], inside, epilogue_row, epilogue_args, EPILOGUE, PLACED)
+        tl.store(out + out_row * stride_om + column[None, :], result.to(out.dtype.element_ty), mask=inside)
     leave(flags, finished, index, size, blocks, MAX, CAPACITY, WAITED)

@@ -1,7 +1,9 @@
 """GEMM + all-reduce: every rank gets ``sum over the ranks of a @ b``.
 
-"all_reduce": cuBLAS, then ``ops.all_reduce``; what "auto" is. "split": cuBLAS, then one kernel that pushes the product to all ranks and
-adds up what the others pushed: for few rows, where latency is all there is. "small": a single kernel, which multiplies and pushes its
+"all_reduce": cuBLAS, then ``ops.all_reduce``: for the smallest results, and for large ones. "split": cuBLAS, then one kernel that pushes
+the product to all ranks and adds up what the others pushed: between two ranks, where nothing moves less. "two_shot": the same with parts
+of the product: each rank adds up one, and pushes the sum to all. Neither copies what travels: it goes from the product into the memory of
+the rank that reads it. "small": a single kernel, which multiplies and pushes its
 tiles from registers. "rs_ag": ``gemm_rs``, whose products run while earlier ones travel, then an all-gather of the
 rows: for products that take longer than half of the reducing. "library": cuBLAS, then ``torch.distributed``.
 
@@ -13,22 +15,25 @@ How the signals go: see ``gemm_rs`` and ``collectives.staging``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from triton.runtime.jit import JITFunction
 
 from ...errors import InvalidArgumentError
 from ..collectives.all_gather import gather_launch
 from ..collectives.all_reduce import all_reduce
 from ..collectives.arguments import library_can, process_group_of
-from ..replay import Replays
-from ..team import GrowingBuffer, Team, find_team, workspace
+from ..team import GrowingBuffer, Team, workspace
 from . import library
+from .call import Call, Operator, run_call
+from .epilogues import Epilogue, apply_to, refuse_epilogue
 from .gemm_rs import run_gemm_rs
 from .gradients import GemmAr, refuse_output, wants_gradient
-from .operands import Operands, call_key, checked_operands, checked_output
+from .operands import Operands, Request
 from .scatter_plan import AR_METHODS, choose_ar_method
-from .small import push_and_add_launch, small_launch, suits_small
+from .small import push_and_add_launch, small_launch, suits_small, two_shot_launch
 
 GATHERED_BYTES = 1 << 20
 """Up to so many bytes of a rank's rows "rs_ag" gathers by ``all_gather``'s kernel, beyond by the library if there is one."""
@@ -45,6 +50,7 @@ def gemm_ar(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    epilogue: Epilogue | JITFunction | None = None,
 ) -> torch.Tensor:
     """``sum over the ranks of a @ b, + bias`` on every rank of ``group``, in stream order of the current stream.
 
@@ -55,7 +61,8 @@ def gemm_ar(
     product). out: (M, N), contiguous; allocated if None.
     group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
     method: one of ``AR_METHODS`` (see the module), or "auto". "rs_ag" needs an M that the group's size divides.
-    scale_a, scale_b, out_dtype: as for ``gemm_rs``. Autograd and ``torch.compile`` go through it as through ``gemm_rs``.
+    epilogue: what is done to the sum, once, after the bias, in fp32 before it is rounded ("all_reduce", "library": after that too); see
+    ``epilogues``. scale_a, scale_b, out_dtype: as for ``gemm_rs``. Autograd and ``torch.compile`` go through it as through ``gemm_rs``.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
@@ -63,67 +70,50 @@ def gemm_ar(
     if torch.compiler.is_compiling():
         from . import custom_ops
 
+        refuse_epilogue("gemm_ar", epilogue, "torch.compile traces")
         options["group"] = custom_ops.name_of("gemm_ar", group)
         result = custom_ops.gemm_ar_op(a, b, bias, *options.values())
         return result if out is None else out.copy_(result)
     if wants_gradient(a, b, bias):
         refuse_output("gemm_ar", out, scale_a, scale_b)
+        refuse_epilogue("gemm_ar", epilogue, "autograd knows")
         return GemmAr.apply(a, b, bias, lambda a, b, bias: run_gemm_ar(a, b, bias=bias, **options))
-    return run_gemm_ar(a, b, bias=bias, out=out, **options)
+    return run_gemm_ar(a, b, bias=bias, out=out, epilogue=epilogue, **options)
 
 
-def run_gemm_ar(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-    group: object = None,
-    method: str = "auto",
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """``gemm_ar`` that autograd and ``torch.compile`` do not look at."""
-    team = find_team(group, "gemm_ar")
-    replays = Replays.here("gemm_ar", team)
-    if replays is not None and out is not None:
-        graph = replays.find(call_key("gemm_ar", (a, b, bias, out, scale_a, scale_b), method))
-        if graph is not None:
-            graph.replay()
-            return out
-    operands = checked_operands("gemm_ar", a, b, bias, (scale_a, scale_b), out, out_dtype)
-    if method != "auto" and method not in AR_METHODS:
-        raise InvalidArgumentError(f"gemm_ar: method={method!r} is not known; use 'auto' or one of {AR_METHODS}")
-    out = checked_output("gemm_ar", out, a.shape[0], operands)
-    if out.numel() == 0:
-        return out
-    if operands.depth == 0:
-        return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
-    if team.size == 1:
-        library.matmul(operands.a, b, out, operands.scales, bias)
-        return out
-    chosen = choose_ar_method(method, team.size, out.numel() * out.element_size(), out.device.type)
+def run_gemm_ar(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+    """``gemm_ar`` that autograd and ``torch.compile`` do not look at. options: as for it."""
+    return run_call(_OPERATOR, Request(a, b, **options), _prepare)
+
+
+_OPERATOR = Operator("gemm_ar", AR_METHODS, lambda rows, team: rows)
+
+
+def _prepare(call: Call) -> Callable[[], None] | None:
+    operands, out, team, group = call.operands, call.out, call.team, call.group
+    chosen = choose_ar_method(call.method, team.size, out.numel() * out.element_size(), out.device.type)
+    if chosen in ("split", "two_shot"):
+        return _pushed(operands, out, team, group, two_shot=chosen == "two_shot")
+    if chosen == "small":
+        return _small(operands, out, team, group)
+    if chosen == "rs_ag":
+        _scatter_and_gather(operands, out, team, group)
+        return None
     if chosen == "library":
         library.all_reduce_product(operands, out, team, group)
-    elif chosen == "rs_ag":
-        _scatter_and_gather(operands, out, team, group)
-    elif chosen == "all_reduce":
+    else:
         library.matmul(operands.a, operands.b, out, operands.scales, operands.bias if team.index == 0 else None)
         all_reduce(out, out=out, group=group)
-    else:
-        enqueue = _split(operands, out, team, group) if chosen == "split" else _small(operands, out, team, group)
-        if replays is not None and operands.a is a:
-            replays.run(call_key("gemm_ar", (a, b, bias, out, scale_a, scale_b), method), enqueue)
-        else:
-            enqueue()
-    return out
+    apply_to(out, operands.epilogue)
+    return None
 
 
-def _split(operands: Operands, out: torch.Tensor, team: Team, group: object) -> Callable[[], None]:
+def _pushed(operands: Operands, out: torch.Tensor, team: Team, group: object, *, two_shot: bool) -> Callable[[], None]:
     """The product by cuBLAS, and the kernel that pushes and adds, ready to be queued on the current stream."""
-    # The product lies in ``out``: the kernel has read a tile of it before it stores the sum there, and no other program reads that tile.
-    addition = push_and_add_launch("gemm_ar", out, out, operands.bias, team, group)
+    # The product lies in ``out``: a program has read all of a tile that it reads before it stores the sum there, and no other reads it.
+    addition = (
+        two_shot_launch(out, out, operands, team, group) if two_shot else push_and_add_launch("gemm_ar", out, out, operands, team, group)
+    )
 
     def enqueue() -> None:
         library.matmul(operands.a, operands.b, out, operands.scales)
@@ -153,8 +143,9 @@ def _scatter_and_gather(operands: Operands, out: torch.Tensor, team: Team, group
     nbytes = rows * out.shape[1] * out.element_size()
     part = buffer.at_least(nbytes)[:nbytes].view(out.dtype).view(rows, out.shape[1])
     scale_a, scale_b = operands.scales or (None, None)
+    options = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": operands.after(team.index * rows).epilogue}
     own = "pipelined" if nbytes > GATHERED_BYTES else "split"
-    run_gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, scale_a=scale_a, scale_b=scale_b)
+    run_gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, **options)
     if nbytes <= GATHERED_BYTES or not library_can(group, out.device):
         gather_launch(part, out, team, group).run()
     else:

@@ -30,21 +30,25 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
+from triton.runtime.jit import JITFunction
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import preload
 from ...runtime.streams import Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer
-from ..replay import Replays
-from ..team import GrowingBuffer, Team, find_team, workspace
+from ..collectives.arguments import library_can
+from ..team import GrowingBuffer, Team, workspace
 from . import library
 from .ag_gemm import ag_gemm
+from .call import Call, Operator, run_call
+from .epilogues import Epilogue, apply_to, epilogue_key, refuse_epilogue
 from .gradients import GemmRs, refuse_output, wants_gradient
-from .operands import Operands, call_key, checked_operands, checked_output
-from .plan import Tiles, check_tiles
+from .operands import Operands, Request
+from .plan import Tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
 from .scattering import scattering_launch, suits_scattering
 from .slots import Slots, addition_of, local_buffer, slots_of
@@ -93,6 +97,7 @@ def gemm_rs(
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    epilogue: Epilogue | JITFunction | None = None,
 ) -> torch.Tensor:
     """This rank's rows of ``sum over the ranks of a @ b, + bias``, in stream order of the current stream.
 
@@ -106,8 +111,10 @@ def gemm_rs(
     method: one of ``RS_METHODS`` (see the module), or "auto". tiles: how "fused" cuts the product, instead of what is chosen.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that this rank's product is multiplied by; they may differ from
     rank to rank. out_dtype: of ``out``; by default that of ``a``, and bf16 for fp8.
-    There is no epilogue but the bias, as there is none in ``ag_gemm``. Autograd goes through it, see ``gradients``, and so does
-    ``torch.compile``, for which ``group`` is None or a process group and ``tiles`` is not looked at.
+    epilogue: what is done to this rank's rows of the sum, once, after the bias, in fp32 before they are rounded ("library", "torch": after
+    that too); see ``epilogues``. It has no gradient and is not traced.
+    Autograd goes through it, see ``gradients``, and so does ``torch.compile``, for which ``group`` is None or a process group and
+    ``tiles`` is not looked at.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
@@ -115,75 +122,50 @@ def gemm_rs(
     if torch.compiler.is_compiling():
         from . import custom_ops
 
+        refuse_epilogue("gemm_rs", epilogue, "torch.compile traces")
         options["group"] = custom_ops.name_of("gemm_rs", group)
         result = custom_ops.gemm_rs_op(a, b, bias, *options.values())
         return result if out is None else out.copy_(result)
     if wants_gradient(a, b, bias):
         refuse_output("gemm_rs", out, scale_a, scale_b)
+        refuse_epilogue("gemm_rs", epilogue, "autograd knows")
 
         def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
             return run_gemm_rs(a, b, bias=bias, tiles=tiles, **options)
 
         return GemmRs.apply(a, b, bias, run, functools.partial(ag_gemm, group=group), group)
-    return run_gemm_rs(a, b, bias=bias, out=out, tiles=tiles, **options)
+    return run_gemm_rs(a, b, bias=bias, out=out, tiles=tiles, epilogue=epilogue, **options)
 
 
-def run_gemm_rs(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-    group: object = None,
-    method: str = "auto",
-    tiles: Tiles | None = None,
-    scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """``gemm_rs`` that autograd and ``torch.compile`` do not look at."""
-    team = find_team(group, "gemm_rs")
-    replays = Replays.here("gemm_rs", team)
-    if replays is not None and out is not None:
-        graph = replays.find(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method, tiles))
-        if graph is not None:
-            graph.replay()
-            return out
-    operands = checked_operands("gemm_rs", a, b, bias, (scale_a, scale_b), out, out_dtype)
-    if method != "auto" and method not in RS_METHODS:
-        raise InvalidArgumentError(f"gemm_rs: method={method!r} is not known; use 'auto' or one of {RS_METHODS}")
-    all_rows = a.shape[0]
-    if all_rows % team.size:
-        padding = -all_rows % team.size
+def run_gemm_rs(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+    """``gemm_rs`` that autograd and ``torch.compile`` do not look at. options: as for it."""
+    return run_call(_OPERATOR, Request(a, b, **options), _prepare)
+
+
+def _result_rows(rows: int, team: Team) -> int:
+    if rows % team.size:
+        padding = -rows % team.size
         raise InvalidArgumentError(
-            f"gemm_rs: a has {all_rows} rows, which {team.size} ranks can't share equally; append {padding} rows of zeros "
+            f"gemm_rs: a has {rows} rows, which {team.size} ranks can't share equally; append {padding} rows of zeros "
             f"(torch.nn.functional.pad(a, (0, 0, 0, {padding}))), or use gemm_ar, which takes any number"
         )
-    out = checked_output("gemm_rs", out, all_rows // team.size, operands)
-    if out.numel() == 0:
-        return out
-    if operands.depth == 0:
-        return out.zero_() if bias is None else out.copy_(bias.expand_as(out))
-    if team.size == 1:
-        library.matmul(operands.a, b, out, operands.scales, bias)
-        return out
-    if tiles is not None:
-        check_tiles(tiles, 1, operands.a.element_size())
-    problem = _Problem(operands, out, team, group, tiles or Tiles(k=128 // operands.a.element_size()))
-    shape = (out.shape[0], operands.columns, operands.depth, operands.a.element_size())
-    library_knows = not isinstance(group, Team)
-    chosen = choose_rs_method(method, team.size, *shape, a.device.type, suits_scattering(operands, out), library_knows)
-    if chosen == "library":
-        library.reduce_scatter_product(operands, out, team, group)
-    elif chosen == "torch":
-        library.torch_gemm_rs(operands, out, team, group)
-    else:
-        enqueue = _ENQUEUE[chosen](problem)
-        if replays is not None and operands.a is a:
-            replays.run(call_key("gemm_rs", (a, b, bias, out, scale_a, scale_b), method, tiles), enqueue)
-        else:
-            enqueue()
-    return out
+    return rows // team.size
+
+
+def _prepare(call: Call) -> Callable[[], None] | None:
+    operands, out, team, group = call.operands, call.out, call.team, call.group
+    itemsize = operands.a.element_size()
+    shape = (out.shape[0], operands.columns, operands.depth, itemsize)
+    known = library_can(group, out.device)
+    chosen = choose_rs_method(call.method, team.size, *shape, out.device.type, suits_scattering(operands, out), known)
+    if chosen in ("library", "torch"):
+        (library.reduce_scatter_product if chosen == "library" else library.torch_gemm_rs)(operands, out, team, group)
+        apply_to(out, operands.epilogue)
+        return None
+    return _ENQUEUE[chosen](_Problem(operands, out, team, group, call.tiles or Tiles(k=128 // itemsize)))
+
+
+_OPERATOR = Operator("gemm_rs", RS_METHODS, _result_rows)
 
 
 def _pipelined(problem: _Problem, pieces: int = 1) -> Callable[[], None]:
@@ -195,7 +177,7 @@ def _pipelined(problem: _Problem, pieces: int = 1) -> Callable[[], None]:
     products = space.own_products(blocks)
     cuts = _cuts(problem.rows, pieces)
     additions = [
-        addition_of(space, blocks[:, first:last], problem.out[first:last], problem.operands.bias, index, piece=piece)
+        addition_of(space, blocks[:, first:last], problem.out[first:last], problem.operands.after(first), index, piece=piece)
         for piece, (first, last) in enumerate(cuts)
     ]
     preload("gemm_rs", ("add", pieces, *_key(problem)), lambda: additions)
@@ -240,7 +222,7 @@ def _pipelined(problem: _Problem, pieces: int = 1) -> Callable[[], None]:
 def _direct(problem: _Problem) -> Callable[[], None]:
     """As ``_pipelined``, but each product is stored into its owner's memory by cuBLAS itself."""
     (space, blocks), index, rows = problem.slots(), problem.team.index, problem.rows
-    addition = addition_of(space, blocks, problem.out, problem.operands.bias, index)
+    addition = addition_of(space, blocks, problem.out, problem.operands, index)
     preload("gemm_rs", ("add", 1, *_key(problem)), lambda: [addition])
 
     def enqueue() -> None:
@@ -271,7 +253,7 @@ def _fused(problem: _Problem) -> Callable[[], None]:
         )
     expected = triton.cdiv(problem.rows, tiles.m) * triton.cdiv(operands.columns, tiles.n)
     space, blocks = problem.slots()
-    addition = addition_of(space, blocks, problem.out, operands.bias, problem.team.index, expected=expected)
+    addition = addition_of(space, blocks, problem.out, operands, problem.team.index, expected=expected)
     product = scattering_launch(operands, blocks, problem.team, tiles, (space.ready, space.flags[0], space.world_ranks))
     key = ("fused", tiles, operands.scales is None, operands.a.dtype, operands.b.stride(), operands.depth, *_key(problem))
     preload("gemm_rs", key, lambda: [product, addition])
@@ -290,7 +272,7 @@ def _split(problem: _Problem) -> Callable[[], None]:
     buffer: GrowingBuffer = workspace("gemm_rs product", team.ranks, lambda: local_buffer("gemm_rs", operands.a.device))
     nbytes = shape[0] * shape[1] * operands.out_dtype.itemsize
     product = buffer.at_least(nbytes)[:nbytes].view(operands.out_dtype).view(shape)
-    addition = push_and_add_launch("gemm_rs", product, problem.out, operands.bias, team, problem.group)
+    addition = push_and_add_launch("gemm_rs", product, problem.out, operands, team, problem.group)
 
     def enqueue() -> None:
         library.matmul(operands.a, operands.b, product, operands.scales)
@@ -324,4 +306,5 @@ def _cuts(rows: int, pieces: int) -> list[tuple[int, int]]:
 def _key(problem: _Problem) -> tuple:
     """What decides, beside constants, which kernel Triton compiles to add up."""
     out, bias = problem.out, problem.operands.bias
-    return problem.team.size, out.dtype, tuple(out.shape), out.data_ptr() % 16, None if bias is None else bias.data_ptr() % 16
+    alignment = (out.data_ptr() % 16, None if bias is None else bias.data_ptr() % 16)
+    return problem.team.size, out.dtype, tuple(out.shape), *alignment, *epilogue_key(problem.operands.epilogue)

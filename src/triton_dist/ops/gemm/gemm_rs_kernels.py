@@ -16,6 +16,7 @@ import triton_dist.language as dl
 from ..collectives.reduction import staging_at
 from ..collectives.staging import end_call, meet
 from .ag_gemm_kernels import announce
+from .epilogues import apply_epilogue
 from .tiles import first_tile_from, tile_position, tma_product
 
 
@@ -28,10 +29,44 @@ def add_slots(slots, offset, mask, step, SIZE: tl.constexpr):
     return total
 
 
-@triton_dist.jit(do_not_specialize=["index", "expected"])
+@triton.jit
+def elements_of(tile, rows, columns, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
+    """Rows, columns and offsets of tile number ``tile`` of a contiguous (rows, columns), and which of its elements are inside."""
+    tiles_n = tl.cdiv(columns, TILE_N)
+    row = (tile // tiles_n * TILE_M + tl.arange(0, TILE_M))[:, None]
+    column = (tile % tiles_n * TILE_N + tl.arange(0, TILE_N))[None, :]
+    return row, column, row.to(tl.int64) * columns + column, (row < rows) & (column < columns)
+
+
+@triton.jit
+def add_own_and_slots(own, slots, index, offset, mask, slot_offset, step, SIZE: tl.constexpr):
+    """As ``add_slots``, at ``slot_offset``; but what this rank has brought itself, number ``index``, lies at ``own + offset``."""
+    total = 0.0
+    for source in tl.static_range(SIZE):
+        pointers = slots + tl.cast(step, tl.int64) * source + slot_offset
+        if source == index:
+            pointers = own + offset
+        value = tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
+        total = value if source == 0 else total + value
+    return total
+
+
+@triton.jit
+def result_of(
+    total, bias, row, column, mask, columns, epilogue_row, epilogue_args,
+    OUT: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
+):  # fmt: skip
+    """A tile of a sum with bias and epilogue, rounded."""
+    if BIASED:
+        total += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)
+    return apply_epilogue(total, row, column, mask, epilogue_row, epilogue_args, EPILOGUE, PLACED).to(OUT)
+
+
+@triton_dist.jit(do_not_specialize=["index", "expected", "epilogue_row"])
 def add_arrived_kernel(
-    staging, out, bias, flags, finished, index, expected, rows, columns, step,
-    SIZE: tl.constexpr, BIASED: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, CAPACITY: tl.constexpr,
+    staging, out, bias, flags, finished, index, expected, rows, columns, step, epilogue_row, epilogue_args,
+    SIZE: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
+    CAPACITY: tl.constexpr,
 ):  # fmt: skip
     """``out = sum of the slots + bias``, (rows, columns), once every peer has signalled ``expected`` times that its slot is filled.
 
@@ -40,16 +75,13 @@ def add_arrived_kernel(
     """
     for distance in range(1, SIZE):
         dl.wait(flags + (index + distance) % SIZE, 1, "sys", "acquire", waitValue=expected, cmp="ge")
-    tiles_n = tl.cdiv(columns, TILE_N)
-    for tile in range(tl.program_id(0), tl.cdiv(rows, TILE_M) * tiles_n, tl.num_programs(0)):
-        row = tile // tiles_n * TILE_M + tl.arange(0, TILE_M)
-        column = tile % tiles_n * TILE_N + tl.arange(0, TILE_N)
-        mask = (row[:, None] < rows) & (column[None, :] < columns)
-        offset = row[:, None].to(tl.int64) * columns + column[None, :]
+    for tile in range(tl.program_id(0), tl.cdiv(rows, TILE_M) * tl.cdiv(columns, TILE_N), tl.num_programs(0)):
+        row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
         total = add_slots(staging, offset, mask, step, SIZE)
-        if BIASED:
-            total += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
-        tl.store(out + offset, total.to(out.dtype.element_ty), mask=mask)
+        result = result_of(
+            total, bias, row, column, mask, columns, epilogue_row, epilogue_args, out.dtype.element_ty, BIASED, EPILOGUE, PLACED
+        )
+        tl.store(out + offset, result, mask=mask)
     # The counter orders the waits of all programs before the reset.
     if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
         word = tl.arange(0, CAPACITY)
@@ -57,52 +89,106 @@ def add_arrived_kernel(
         tl.store(finished, 0)
 
 
-@triton_dist.jit(do_not_specialize=["index"])
+@triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
 def push_and_add_kernel(
     partial, out, bias, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, rows, columns, step, capacity,
-    SIZE: tl.constexpr, WORDS: tl.constexpr, SCATTER: tl.constexpr, BIASED: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
+    epilogue_row, epilogue_args,
+    SIZE: tl.constexpr, WORDS: tl.constexpr, SCATTER: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr,
 ):  # fmt: skip
     """``out = sum over the ranks of partial + bias``: of this rank's ``rows`` if ``SCATTER``, else of all ``rows``.
 
-    partial: (SIZE * rows, columns) if ``SCATTER``, else (rows, columns). Each rank stores what the others need straight into their
-    staging memory; program ``p`` moves tiles ``p``, ``p + programs``, ... of every part, so it meets programs ``p`` of the peers only.
-    step: elements from one source's slot to the next; capacity: from one call's slots to the next call's.
+    partial: (SIZE * rows, columns) if ``SCATTER``, else (rows, columns), and may be ``out`` then. Each rank stores what the others need
+    straight into their staging memory; program ``p`` moves tiles ``p``, ``p + programs``, ... of every part, so it meets programs ``p`` of
+    the peers only. step: elements from one source's slot to the next; capacity: from one call's slots to the next call's.
     """
     now = tl.load(epoch) + 1
     begin = now % 2 * capacity
-    tiles_n = tl.cdiv(columns, TILE_N)
-    tiles = tl.cdiv(rows, TILE_M) * tiles_n
-    for distance in tl.static_range(SIZE):
-        target = (index + 1 + distance) % SIZE
-        slot = staging_at(peer_staging, target, staging.dtype.element_ty) + begin + tl.cast(step, tl.int64) * index
-        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-            row = tile // tiles_n * TILE_M + tl.arange(0, TILE_M)
-            column = tile % tiles_n * TILE_N + tl.arange(0, TILE_N)
-            mask = (row[:, None] < rows) & (column[None, :] < columns)
-            offset = row[:, None].to(tl.int64) * columns + column[None, :]
-            source = partial
-            if SCATTER:
-                source = partial + tl.cast(target, tl.int64) * rows * columns
-            tl.store(slot + offset, tl.load(source + offset, mask=mask), mask=mask)
+    tiles = tl.cdiv(rows, TILE_M) * tl.cdiv(columns, TILE_N)
+    part = tl.cast(rows, tl.int64) * columns if SCATTER else 0
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
+        # All that is loaded before all that is stored: else each load waits for the stores before it.
+        values = ()
+        for distance in tl.static_range(1, SIZE if SCATTER else 2):
+            values = values + (tl.load(partial + part * ((index + distance) % SIZE) + offset, mask=mask),)  # type: ignore[assignment]
+        for distance in tl.static_range(1, SIZE):
+            target = staging_at(peer_staging, (index + distance) % SIZE, staging.dtype.element_ty)
+            slot = target + begin + tl.cast(step, tl.int64) * index
+            tl.store(slot + offset, values[distance - 1 if SCATTER else 0], mask=mask)
     slots = dl.consume_token(staging, meet(arrived, peer_arrived, index, SIZE, now, WORDS)) + begin
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        row = tile // tiles_n * TILE_M + tl.arange(0, TILE_M)
-        column = tile % tiles_n * TILE_N + tl.arange(0, TILE_N)
-        mask = (row[:, None] < rows) & (column[None, :] < columns)
-        offset = row[:, None].to(tl.int64) * columns + column[None, :]
-        total = add_slots(slots, offset, mask, step, SIZE)
-        if BIASED:
-            total += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
-        tl.store(out + offset, total.to(out.dtype.element_ty), mask=mask)
+        row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
+        total = add_own_and_slots(partial + part * index, slots, index, offset, mask, offset, step, SIZE)
+        result = result_of(
+            total, bias, row, column, mask, columns, epilogue_row, epilogue_args, out.dtype.element_ty, BIASED, EPILOGUE, PLACED
+        )
+        tl.store(out + offset, result, mask=mask)
     end_call(epoch, finished, now)
 
 
-@triton_dist.jit(do_not_specialize=["index"])
+@triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
+def two_shot_sum_kernel(
+    partial, out, bias, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, rows, columns, part, capacity,
+    epilogue_row, epilogue_args,
+    SIZE: tl.constexpr, WORDS: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr,
+):  # fmt: skip
+    """``out = sum over the ranks of partial + bias``, (rows, columns); each rank adds up ``part`` tiles and stores them to all others.
+
+    partial: may be ``out``. Program ``p`` moves tiles ``p``, ``p + programs``, ... of every part. staging: ``capacity`` elements, in whole
+    tiles one behind the other, for what the ranks bring, and as many for results: one slot each, as in ``all_reduce``'s two-shot form: a
+    rank that has met its peers the second time knows that they have read what it brought, and they store results only once they have met it
+    the first time in the call, behind its reading those of the call before.
+    """
+    before = tl.load(epoch)
+    TILE: tl.constexpr = TILE_M * TILE_N
+    inner = (tl.arange(0, TILE_M)[:, None] * TILE_N + tl.arange(0, TILE_N)[None, :]).to(tl.int64)
+    for place in range(tl.program_id(0), part, tl.num_programs(0)):
+        # All that is loaded before all that is stored, here and below: else each load waits for the stores before it.
+        values = ()
+        for distance in tl.static_range(1, SIZE):
+            tile = (index + distance) % SIZE * part + place
+            row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
+            values = values + (tl.load(partial + offset, mask=mask),)  # type: ignore[assignment]
+        for distance in tl.static_range(1, SIZE):
+            owner = (index + distance) % SIZE
+            row, column, offset, mask = elements_of(owner * part + place, rows, columns, TILE_M, TILE_N)
+            slot = staging_at(peer_staging, owner, staging.dtype.element_ty) + tl.cast(index * part + place, tl.int64) * TILE
+            tl.store(slot + inner, values[distance - 1], mask=mask)
+    brought = dl.consume_token(staging, meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS))
+    for place in range(tl.program_id(0), part, tl.num_programs(0)):
+        tile = index * part + place
+        row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
+        slot_offset = inner + tl.cast(place, tl.int64) * TILE
+        total = add_own_and_slots(partial, brought, index, offset, mask, slot_offset, tl.cast(part, tl.int64) * TILE, SIZE)
+        result = result_of(
+            total, bias, row, column, mask, columns, epilogue_row, epilogue_args, out.dtype.element_ty, BIASED, EPILOGUE, PLACED
+        )
+        for distance in tl.static_range(1, SIZE):
+            target = staging_at(peer_staging, (index + distance) % SIZE, staging.dtype.element_ty) + capacity
+            tl.store(target + tl.cast(tile, tl.int64) * TILE + inner, result, mask=mask)
+        tl.store(out + offset, result, mask=mask)
+    results = dl.consume_token(staging, meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS)) + capacity
+    for place in range(tl.program_id(0), part, tl.num_programs(0)):
+        values = ()
+        for distance in tl.static_range(1, SIZE):
+            tile = (index + distance) % SIZE * part + place
+            row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
+            values = values + (tl.load(results + tl.cast(tile, tl.int64) * TILE + inner, mask=mask),)  # type: ignore[assignment]
+        for distance in tl.static_range(1, SIZE):
+            tile = (index + distance) % SIZE * part + place
+            row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
+            tl.store(out + offset, values[distance - 1], mask=mask)
+    end_call(epoch, finished, before + 2)
+
+
+@triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
 def small_product_kernel(
     a, b, out, bias, scale_a, scale_b, staging, peer_staging, arrived, peer_arrived, epoch, finished,
-    index, rows, columns, depth, stride_am, stride_ak, stride_bk, stride_bn, step, capacity,
-    SIZE: tl.constexpr, WORDS: tl.constexpr, SCATTER: tl.constexpr, BIASED: tl.constexpr, SCALED: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr,
+    index, rows, columns, depth, stride_am, stride_ak, stride_bk, stride_bn, step, capacity, epilogue_row, epilogue_args,
+    SIZE: tl.constexpr, WORDS: tl.constexpr, SCATTER: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
+    SCALED: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr,
 ):  # fmt: skip
     """``out = sum over the ranks of a @ b + bias`` in one kernel, for few rows: each program multiplies all rows by some columns of B.
 
@@ -152,9 +238,11 @@ def small_product_kernel(
         mask = (row[:, None] < rows) & (column[None, :] < columns)
         offset = row[:, None].to(tl.int64) * columns + column[None, :]
         total = add_slots(slots, offset, mask, step, SIZE)
-        if BIASED:
-            total += tl.load(bias + column, mask=column < columns, other=0.0).to(tl.float32)[None, :]
-        tl.store(out + offset, total.to(out.dtype.element_ty), mask=mask)
+        result = result_of(
+            total, bias, row[:, None], column[None, :], mask, columns, epilogue_row, epilogue_args,
+            out.dtype.element_ty, BIASED, EPILOGUE, PLACED,
+        )  # fmt: skip
+        tl.store(out + offset, result, mask=mask)
     end_call(epoch, finished, now)
 
 

@@ -1,13 +1,15 @@
-"""What the products whose depth is split over the ranks take: operands, scales, bias and output, checked in one place."""
+"""What the products over ranks take: operands, scales, bias, epilogue and output, checked in one place."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from ...errors import InvalidArgumentError
+from .epilogues import Epilogue, as_epilogue
+from .plan import Tiles
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, *FP8)
@@ -15,13 +17,17 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, *FP8)
 
 @dataclass(frozen=True)
 class Operands:
-    """One rank's part of a product. a: (M, depth). b: (depth, columns). bias: (columns,) or None, of the output's dtype."""
+    """One rank's part of a product. a: (M, depth). b: (depth, columns). bias: (columns,) or None, of the output's dtype.
+
+    epilogue: what is done to the result, once, after the bias.
+    """
 
     a: torch.Tensor
     b: torch.Tensor
     bias: torch.Tensor | None
     scales: tuple[torch.Tensor, torch.Tensor] | None
     out_dtype: torch.dtype
+    epilogue: Epilogue | None = None
 
     @property
     def columns(self) -> int:
@@ -31,26 +37,61 @@ class Operands:
     def depth(self) -> int:
         return self.a.shape[1]
 
+    def after(self, rows: int) -> Operands:
+        """For a part of the result that begins ``rows`` rows further down."""
+        return self if self.epilogue is None else replace(self, epilogue=self.epilogue.after(rows))
 
-def checked_operands(
-    what: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    scales: tuple[torch.Tensor | None, torch.Tensor | None],
-    out: torch.Tensor | None,
-    out_dtype: torch.dtype | None,
-) -> Operands:
-    """The operands of one call, with the output's dtype decided. what: the operator. Raises InvalidArgumentError."""
-    for name, tensor in (("a", a), ("b", b)):
+
+@dataclass(slots=True)
+class Request:
+    """One call as a caller made it; see ``ag_gemm``, ``gemm_rs`` and ``gemm_ar``.
+
+    gathered: (size * M_local, K), contiguous, of A's dtype: ``ag_gemm`` writes the gathered rows of A there, too.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    bias: torch.Tensor | None = None
+    out: torch.Tensor | None = None
+    group: object = None
+    method: str = "auto"
+    tiles: Tiles | None = None
+    scale_a: torch.Tensor | None = None
+    scale_b: torch.Tensor | None = None
+    out_dtype: torch.dtype | None = None
+    epilogue: object = None
+    gathered: torch.Tensor | None = None
+
+    def key(self, what: str, out: torch.Tensor | None) -> Hashable:
+        """What makes two calls of an operator the same to the device (see ``replay``); None for what is no call, as the checks will say."""
+        tensors = (self.a, self.b, self.bias, out, self.scale_a, self.scale_b, self.gathered)
+        if not isinstance(self.method, str) or not all(tensor is None or isinstance(tensor, torch.Tensor) for tensor in tensors):
+            return None
+        seen = [None if t is None else (t.data_ptr(), t.shape, t.stride(), t.dtype) for t in tensors]
+        epilogue = self.epilogue.identity() if isinstance(self.epilogue, Epilogue) else self.epilogue
+        key = (what, self.method, self.tiles, epilogue, *seen)
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+
+def checked_operands(what: str, request: Request, *, a_name: str = "a", rows_in_line: bool = False) -> Operands:
+    """The operands of one call, with the output's dtype decided. Raises InvalidArgumentError.
+
+    what: the operator. a_name: what it calls A. rows_in_line: A's rows have to lie in memory one behind the other.
+    """
+    a, b, bias, out, out_dtype = request.a, request.b, request.bias, request.out, request.out_dtype
+    for name, tensor in ((a_name, a), ("b", b)):
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
             seen = f"shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else repr(type(tensor))
             raise InvalidArgumentError(f"{what}: {name} has to be a matrix, got {seen}")
     if a.dtype not in DTYPES or b.dtype != a.dtype:
-        raise InvalidArgumentError(f"{what}: a is {a.dtype} and b {b.dtype}; both have to be one of {DTYPES}")
+        raise InvalidArgumentError(f"{what}: {a_name} is {a.dtype} and b {b.dtype}; both have to be one of {DTYPES}")
     if a.shape[1] != b.shape[0]:
-        raise InvalidArgumentError(f"{what}: a is {tuple(a.shape)} and b {tuple(b.shape)}; the inner sizes have to be equal")
-    given = [scale for scale in scales if scale is not None]
+        raise InvalidArgumentError(f"{what}: {a_name} is {tuple(a.shape)} and b {tuple(b.shape)}; the inner sizes have to be equal")
+    given = [scale for scale in (request.scale_a, request.scale_b) if scale is not None]
     if given and (a.dtype not in FP8 or len(given) != 2 or any(scale.numel() != 1 or scale.dtype != torch.float32 for scale in given)):
         raise InvalidArgumentError(f"{what}: scale_a and scale_b go together, with fp8 inputs, and are one fp32 element each")
     if out_dtype is None:
@@ -64,32 +105,25 @@ def checked_operands(
         )
     pair = None if len(given) != 2 else (given[0], given[1])
     # A library takes fp8 rows only as they lie in memory one behind the other.
-    return Operands(a.contiguous() if a.dtype in FP8 else a, b, bias, pair, out_dtype)
+    a = a.contiguous() if rows_in_line or a.dtype in FP8 else a
+    return Operands(a, b, bias, pair, out_dtype, as_epilogue(what, request.epilogue))
 
 
-def checked_output(what: str, out: torch.Tensor | None, rows: int, operands: Operands) -> torch.Tensor:
-    """``out``, or a new tensor (rows, columns). Raises InvalidArgumentError if it is not of that shape and dtype, or not contiguous."""
+def checked_output(what: str, out: torch.Tensor | None, rows: int, operands: Operands, *, strided: bool = False) -> torch.Tensor:
+    """``out``, or a new tensor (rows, columns). strided: only the last dimension has to be contiguous.
+
+    Raises InvalidArgumentError if it is not of that shape, dtype and layout, or not what the epilogue is for.
+    """
     wanted = (rows, operands.columns)
     if out is None:
-        return torch.empty(wanted, dtype=operands.out_dtype, device=operands.a.device)
-    if tuple(out.shape) != wanted or out.dtype != operands.out_dtype or not out.is_contiguous():
+        out = torch.empty(wanted, dtype=operands.out_dtype, device=operands.a.device)
+    in_line = out.is_contiguous() or (strided and out.dim() == 2 and out.stride(1) == 1)
+    if tuple(out.shape) != wanted or out.dtype != operands.out_dtype or not in_line:
+        layout = "with last stride 1" if strided else "contiguous"
         raise InvalidArgumentError(
             f"{what}: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; it has to be {wanted} {operands.out_dtype}, "
-            "contiguous"
+            f"{layout}"
         )
+    if operands.epilogue is not None:
+        operands.epilogue.check(what, out)
     return out
-
-
-def call_key(what: str, tensors: tuple, method: object, tiles: object = None) -> Hashable:
-    """What makes two calls of an operator the same to the device (see ``replay``); None for what is no call, as the checks will say.
-
-    tensors: those of the call, None where an optional one is not given.
-    """
-    if not isinstance(method, str) or not all(tensor is None or isinstance(tensor, torch.Tensor) for tensor in tensors):
-        return None
-    seen = [None if t is None else (t.data_ptr(), t.shape, t.stride(), t.dtype) for t in tensors]
-    try:
-        hash(tiles)
-    except TypeError:
-        return None
-    return (what, method, tiles, *seen)

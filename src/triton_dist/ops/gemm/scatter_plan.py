@@ -10,7 +10,7 @@ import triton
 from .plan import H100, Rates, Tiles, library_time
 
 RS_METHODS = ("pipelined", "halves", "direct", "fused", "split", "small", "library", "torch")
-AR_METHODS = ("split", "small", "all_reduce", "rs_ag", "library")
+AR_METHODS = ("split", "two_shot", "small", "all_reduce", "rs_ag", "library")
 
 MARGIN = 0.9
 """A method of this package is chosen where the model gives it at most this share of the library's time."""
@@ -19,8 +19,9 @@ SPLIT_BYTES = 4 << 20
 _LIBRARY_START = 16.0
 _LIBRARY_RATE = 0.254e6
 """Of the library's reduce-scatter: microseconds, and bytes a microsecond."""
-_PAIR_SUM_BYTES = 1 << 20, 3 << 20
-"""Bytes of a result between which "split" beats ``all_reduce`` behind a product, on two ranks."""
+_PAIR_BYTES, _WIRE_BYTES, _SUM_BYTES = 1 << 20, 1 << 20, 8 << 20
+"""Of a result: up to so many between two ranks ``all_reduce`` is best behind a product (measured), with more ranks up to so many that go to
+the peers (as it chooses itself); and the most for "split" and "two_shot", of which only 1 to 3 MiB between two ranks were measured."""
 _DEEP, _WIDE = 6144, 8192
 """Of a product between two ranks: from so much K on it takes longer than its copies, and so many columns leave each copy long."""
 _FULL_TURNS, _SMS = 0.93, 132
@@ -71,11 +72,11 @@ def choose_rs_method(
     itemsize: int,
     device_type: str,
     tma: bool = False,
-    library: bool = True,
+    library: bool | None = None,
 ) -> str:
     """The method for ``rows`` of the result on each of ``size`` ranks; on the simulator "auto" is "pipelined".
 
-    tma: whether "fused" can have the operands. library: whether ``torch.distributed``, if it is there, knows the group.
+    tma: whether "fused" can have the operands. library: whether there is one; None: if ``torch.distributed`` is initialised.
     """
     if method != "auto":
         return method
@@ -83,18 +84,19 @@ def choose_rs_method(
         return "pipelined"
     if size == 2 and itemsize == 2:
         return pair_rs_method(rows, columns, depth, tma)
-    return _modelled_rs_method(size, rows, columns, depth, itemsize, library and dist.is_initialized())
+    return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized() if library is None else library)
 
 
 def choose_ar_method(method: str, size: int = 1, nbytes: int = 0, device_type: str = "cpu") -> str:
     """The method of a GEMM + all-reduce of so many bytes: the product and ``all_reduce``, which has a choice of its own.
 
-    Between two ranks, for some sizes, the kernel that needs no copy of the product: measured on two H200s.
+    For results too large for its low-latency form, but not for being read and stored again, the kernels that need no copy of the product.
     """
     if method != "auto":
         return method
-    low, high = _PAIR_SUM_BYTES
-    return "split" if device_type == "cuda" and size == 2 and low < nbytes <= high else "all_reduce"
+    if device_type != "cuda" or size == 1 or nbytes > _SUM_BYTES or nbytes <= (_PAIR_BYTES if size == 2 else _WIRE_BYTES // (size - 1)):
+        return "all_reduce"
+    return "split" if size == 2 else "two_shot"
 
 
 def pipelined_time(size: int, rows: int, columns: int, depth: int, itemsize: int, rates: Rates = H100) -> float:

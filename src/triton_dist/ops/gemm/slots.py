@@ -11,7 +11,9 @@ from ...runtime.preload import Launch
 from ...runtime.streams import Stream, own_stream
 from ...runtime.symmetric import symm_peer, symm_zeros
 from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
+from .epilogues import epilogue_options
 from .gemm_rs_kernels import add_arrived_kernel
+from .operands import Operands
 
 MAX_PIECES = 4
 """Most pieces, each with its signal, that a block is sent in."""
@@ -84,7 +86,7 @@ def addition_of(
     space: Slots,
     blocks: torch.Tensor,
     out: torch.Tensor,
-    bias: torch.Tensor | None,
+    operands: Operands,
     index: int,
     *,
     expected: int = 1,
@@ -93,14 +95,16 @@ def addition_of(
 ) -> Launch:
     """``add_arrived_kernel`` for ``out``, (rows, columns), once all peers have signalled ``expected`` times that a piece is there.
 
-    blocks: (size, rows, columns), the part of the slots that is added up. index: this rank's place in the team.
+    blocks: (size, rows, columns), the part of the slots that is added up. operands: whose bias and epilogue it gets. index: this rank's
+    place in the team.
     """
     size, rows, columns = blocks.shape
+    bias = operands.bias
     tile_n = min(2048, max(16, triton.next_power_of_2(columns)))
     tile_m = 2048 // tile_n
     tiles = triton.cdiv(rows, tile_m) * triton.cdiv(columns, tile_n)
     return Launch.of(add_arrived_kernel, min(tiles, programs))(
         blocks, out, out if bias is None else bias, space.flags[piece], space.finished[piece:], index, expected, rows, columns,
         blocks.stride(0), SIZE=size, BIASED=bias is not None, TILE_M=tile_m, TILE_N=tile_n, CAPACITY=triton.next_power_of_2(size),
-        num_warps=8,
+        **epilogue_options(operands.epilogue), num_warps=8,
     )  # fmt: skip

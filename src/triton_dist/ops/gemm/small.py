@@ -7,13 +7,17 @@ import triton
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
-from ..collectives.staging import MAX_PROGRAMS, Staging, programs_for, staging_of
+from ..collectives.staging import MAX_PROGRAMS, Staging, staging_of
 from ..team import Team
-from .gemm_rs_kernels import push_and_add_kernel, small_product_kernel
+from .epilogues import epilogue_options
+from .gemm_rs_kernels import push_and_add_kernel, small_product_kernel, two_shot_sum_kernel
 from .operands import FP8, Operands
 
 MOST_SMALL_ROWS = 128
 """Rows of A that one tile of ``small_product_kernel`` holds."""
+_LEAST_ELEMENTS, _MOST_ELEMENTS = 2048, 8192
+"""Of a tile that is moved and added up: one word of 16 bytes for each thread, and as many as its registers hold
+of up to 8 ranks."""
 
 
 def suits_small(what: str, operands: Operands) -> None:
@@ -23,21 +27,48 @@ def suits_small(what: str, operands: Operands) -> None:
         raise InvalidArgumentError(f"{what}: method='small' takes up to {MOST_SMALL_ROWS} rows, not {rows}; use another method")
 
 
-def push_and_add_launch(
-    what: str, partial: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None, team: Team, group: object
-) -> Launch:
-    """``push_and_add_kernel`` for a contiguous partial result: of all rows of ``out``, or of this rank's if ``out`` has fewer."""
+def push_and_add_launch(what: str, partial: torch.Tensor, out: torch.Tensor, operands: Operands, team: Team, group: object) -> Launch:
+    """``push_and_add_kernel`` for a contiguous partial result: of all rows of ``out``, or of this rank's if ``out`` has fewer.
+
+    operands: whose bias and epilogue the sum gets.
+    """
     rows, columns = out.shape
     space, arguments, step = _staged(f"{what} split", out, team, group)
-    tile_n = min(1024, max(16, triton.next_power_of_2(columns)))
-    tile_m = 1024 // tile_n
+    tile_m, tile_n = _tile_of(rows, columns, 1, team.size)
     tiles = triton.cdiv(rows, tile_m) * triton.cdiv(columns, tile_n)
-    programs = min(tiles, programs_for(team.size * out.numel() * out.element_size()))
-    return Launch.of(push_and_add_kernel, programs)(
-        partial, out, out if bias is None else bias, *arguments, team.index, rows, columns, step, _capacity(space, out),
-        SIZE=team.size, WORDS=triton.next_power_of_2(team.size), SCATTER=partial.shape[0] != rows, BIASED=bias is not None,
-        TILE_M=tile_m, TILE_N=tile_n, num_warps=4,
+    return Launch.of(push_and_add_kernel, min(tiles, MAX_PROGRAMS))(
+        partial, out, out if operands.bias is None else operands.bias, *arguments, team.index, rows, columns, step, _capacity(space, out),
+        SIZE=team.size, WORDS=triton.next_power_of_2(team.size), SCATTER=partial.shape[0] != rows, BIASED=operands.bias is not None,
+        **epilogue_options(operands.epilogue), TILE_M=tile_m, TILE_N=tile_n, num_warps=8,
     )  # fmt: skip
+
+
+def two_shot_launch(partial: torch.Tensor, out: torch.Tensor, operands: Operands, team: Team, group: object) -> Launch:
+    """``two_shot_sum_kernel`` for a contiguous partial result of ``out``'s shape, which may be ``out``; else as above."""
+    rows, columns = out.shape
+    tile_m, tile_n = _tile_of(rows, columns, team.size, team.size)
+    part = triton.cdiv(triton.cdiv(rows, tile_m) * triton.cdiv(columns, tile_n), team.size)
+    space = staging_of("gemm_ar two_shot", team, group, out.device)
+    staging = space.two_slots(team.size * part * tile_m * tile_n * out.element_size()).view(out.dtype)
+    words = (space.arrived, space.peer_arrived, space.epoch, space.finished)
+    return Launch.of(two_shot_sum_kernel, min(part, MAX_PROGRAMS))(
+        partial, out, out if operands.bias is None else operands.bias, staging, space.buffer.peer_addresses(team), *words,
+        team.index, rows, columns, part, staging.numel() // 2,
+        SIZE=team.size, WORDS=triton.next_power_of_2(team.size), BIASED=operands.bias is not None,
+        **epilogue_options(operands.epilogue), TILE_M=tile_m, TILE_N=tile_n, num_warps=8,
+    )  # fmt: skip
+
+
+def _tile_of(rows: int, columns: int, parts: int, size: int) -> tuple[int, int]:
+    """Rows and columns of the tiles that a sum is moved in, so that a program has one of each part to move, if that is not too large.
+
+    A program loads a tile before it stores it, and so has to wait for the memory once a tile. It has tiles for all of ``size`` ranks.
+    """
+    elements = triton.next_power_of_2(triton.cdiv(rows * columns, parts * MAX_PROGRAMS))
+    most = _MOST_ELEMENTS * 8 // triton.next_power_of_2(max(8, size))
+    elements = max(_LEAST_ELEMENTS, min(most, elements))
+    tile_n = min(1024, elements, max(16, triton.next_power_of_2(columns)))
+    return elements // tile_n, tile_n
 
 
 def small_launch(what: str, operands: Operands, out: torch.Tensor, team: Team, group: object, *, scatter: bool) -> Launch:
@@ -53,6 +84,7 @@ def small_launch(what: str, operands: Operands, out: torch.Tensor, team: Team, g
         a, b, out, out if bias is None else bias, scale_a, scale_b, *arguments,
         team.index, rows, columns, depth, a.stride(0), a.stride(1), b.stride(0), b.stride(1), step, _capacity(space, out),
         SIZE=team.size, WORDS=triton.next_power_of_2(team.size), SCATTER=scatter, BIASED=bias is not None,
+        **epilogue_options(operands.epilogue),
         SCALED=operands.scales is not None, EVEN=depth % tile_k == 0, PRECISION="ieee",
         TILE_M=tile_m, TILE_N=tile_n, TILE_K=tile_k, num_warps=4, num_stages=4 if a.dtype not in FP8 or tile_m < 128 else 3,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Vector clocks: what an actor knows of the others' progress. What they say never changes; joining two gives a third one, or one of the two.
+"""Vector clocks: what an actor knows of the others' progress. What they say never changes; joining two gives a third one, or one of them.
 
 A clock has two parts. *Coarse* slots belong to what is always there (host threads, streams, process groups) and are one array. *Fine* slots
 belong to programs that have released something; most programs know of a few others, so this is a dict until it has many entries. What
