@@ -86,10 +86,10 @@ class Clock:
     def fine_items(self) -> list[tuple[int, int]]:
         """(slot, time) of every fine entry."""
         fine = self.fine
-        if type(fine) is dict:
+        if isinstance(fine, dict):
             return list(fine.items())
         slots = np.flatnonzero(fine)
-        return list(zip(slots.tolist(), fine[slots].tolist(), strict=True))  # type: ignore[index]
+        return list(zip(slots.tolist(), fine[slots].tolist(), strict=True))
 
     def _merge(self) -> None:
         base, left = self._fine, [self]
