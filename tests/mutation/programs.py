@@ -20,7 +20,7 @@ import triton_dist.language as dl
 from triton_dist.kernels.common_ops import set_signal, wait_eq
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_intra_node_atomic_cas_block, barrier_all_on_stream
 from triton_dist.ops import ag_gemm, all_gather, all_reduce, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter
-from triton_dist.ops.collectives.barrier import barrier
+from triton_dist.ops.collectives.barrier import barrier, team_barrier
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.sim.gpus import GPU
 from triton_dist.tools.mutate.run import Case
@@ -115,6 +115,27 @@ def rounds_with(meet) -> None:
 
 def barriers() -> None:
     rounds_with(barrier)
+
+
+@triton_dist.jit
+def team_rounds_kernel(inbox, arrived, epoch, world_ranks, outs, ROUNDS: tl.constexpr, COUNT: tl.constexpr):
+    """The same rounds in one kernel, with the barrier of ``ops`` as a device function."""
+    offset, rank, size = tl.arange(0, COUNT), dl.rank(), dl.num_ranks()
+    for number in range(ROUNDS):
+        tl.store(dl.symm_at(inbox, (rank + 1) % size) + offset, offset + 100 * number + rank)
+        team_barrier(arrived, epoch, world_ranks, rank, size)
+        tl.store(outs + number * COUNT + offset, tl.load(inbox + offset))
+        team_barrier(arrived, epoch, world_ranks, rank, size)
+
+
+def team_barriers() -> None:
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    inbox, arrived = triton_dist.symm_zeros((16,), torch.int32), triton_dist.symm_zeros((size,), torch.int64)
+    outs, epoch = torch.zeros(3, 16, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+    team_rounds_kernel[(1,)](inbox, arrived, epoch, torch.arange(size, dtype=torch.int32), outs, ROUNDS=3, COUNT=16)
+    triton_dist.synchronize()
+    for number in range(3):
+        assert torch.equal(outs[number], torch.arange(16, dtype=torch.int32) + 100 * number + (rank - 1) % size), "the barrier is wrong"
 
 
 def node_barriers() -> None:
@@ -225,7 +246,7 @@ REDUCE_SCATTER = [Case(sums_of_parts, size, ((40, 40, 3000, 40, 3000),)) for siz
 ALL_TO_ALL = [Case(exchanges, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 BROADCAST = [Case(broadcasts, size, ((40, 40, 3000, 40, 3000, 3000),)) for size in (2, 3)]
 LOW_LATENCY = [Case(sums, size, ("ll", (40, 40, 3000, 40, 3000))) for size in (2, 3)]
-BARRIER = [Case(barriers, size) for size in (2, 3)]
+BARRIER = [Case(run, size) for run in (barriers, team_barriers) for size in (2, 3)]
 NODE_BARRIER = [Case(inline_barriers, 3), Case(node_barriers, 3), Case(node_barriers, 2), Case(world_barriers, 2)]
 SIGNALS = [Case(signals, 2)]
 LOADED = [

@@ -1,13 +1,14 @@
 """The soak: the race corpus and the mutants of every op, kernel and example, over many seeds and all schedules, and the table of it.
 
-``python -m tests.mutation.soak`` (``make soak``) runs 200 seeds and writes docs/soak.md. It takes hours; what has been run is kept in
-``out/soak.jsonl``, and a run that was stopped goes on from there as long as the sources are the same. ``--seeds 20`` runs fewer,
-``--budget 600`` begins nothing new after so many seconds: the table says how many seeds each program really had.
+``python -m tests.mutation.soak`` (``make soak``) runs 200 seeds and writes docs/soak.md. It takes about two hours on two quiet cores;
+what has been run is kept in ``out/soak.jsonl``, and a run that was stopped goes on from there as long as the sources are the same.
+``--seeds 20`` runs fewer, ``--budget 600`` begins nothing new after so many seconds: the table says how many seeds each program had.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import json
@@ -36,8 +37,8 @@ from triton_dist.tools.mutate.forked import Answer, run_forked
 from triton_dist.tools.mutate.operators import Mutant, mutants_of
 from triton_dist.tools.mutate.run import SURVIVED, Plan, outcome_of, run_mutant_here
 
-CHUNK = 5
-"""Seeds that one process runs."""
+STAGES = (5, 25, 50, 100)
+"""Everything is brought to so many seeds before anything gets more. One process runs a stage: it starts once for more and more seeds."""
 
 WORLD_SIZES = (2, 3)
 """Of the programs of the corpus."""
@@ -68,7 +69,12 @@ def subjects() -> list[Subject]:
 
 
 def run_chunk(subject: Subject, seeds: range) -> dict:
-    """What happens in the runs of some seeds; in a process of its own."""
+    """What happens in the runs of some seeds; in a process of its own, which prints nothing."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        return _run_chunk(subject, seeds)
+
+
+def _run_chunk(subject: Subject, seeds: range) -> dict:
     if subject.kind in ("wrong", "right"):
         return _run_corpus(subject, seeds)
     return run_mutant_here(subject.mutant, Plan(f"tests.mutation.programs:{subject.program}", seeds, SCHEDULES, paths=(str(ROOT),)))
@@ -130,8 +136,12 @@ class Results:
         failure = next((record for record in chunks if record["result"] != SURVIVED), None)
         return failure, sum(record["seeds"] for record in chunks), sum(record["runs"] for record in chunks)
 
-    def has(self, subject: Subject, first: int) -> bool:
-        return (subject.kind, subject.name, first) in self._chunks
+    def reached(self, subject: Subject) -> int:
+        """The first seed that it has not had."""
+        seed = 0
+        while (record := self._chunks.get((subject.kind, subject.name, seed))) is not None:
+            seed += record["seeds"]
+        return seed
 
 
 def _sources() -> str:
@@ -147,13 +157,13 @@ def tasks(
     chosen: list[Subject], seeds: int, results: Results, deadline: float
 ) -> Iterator[tuple[tuple[Subject, range], Callable[[], dict]]]:
     """What is still to be run: few seeds of everything first, then more. What was found wrong needs no more seeds."""
-    for first in range(0, seeds, CHUNK):
+    for stage in [*(stage for stage in STAGES if stage < seeds), seeds]:
         for subject in chosen:
             if time.monotonic() > deadline:
                 return
             failure, _, _ = results.of(subject)
-            if failure is None and not results.has(subject, first):
-                chunk = range(first, min(first + CHUNK, seeds))
+            chunk = range(results.reached(subject), stage)
+            if failure is None and chunk:
                 yield (subject, chunk), functools.partial(run_chunk, subject, chunk)
 
 
@@ -254,7 +264,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which nothing new is begun")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="processes at a time")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--only", default="", help="what has this in its name")
     parser.add_argument("--results", type=Path, default=ROOT / "out" / "soak.jsonl")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "soak.md", help="the table; not written with --only")

@@ -28,6 +28,16 @@ def test_it_goes_on_where_it_was_stopped(tmp_path, capsys):
     assert capsys.readouterr().out == "" and len(results.read_text().splitlines()) == 2, "nothing is run twice"
 
 
+def test_more_seeds_begin_where_fewer_ended(tmp_path):
+    results, subject = soak.Results(tmp_path / "soak.jsonl"), soak.Subject("right", "done_flag")
+    results.add(subject, range(0, 3), answer("survived", -1))
+    assert results.reached(subject) == 3
+    todo = [chunk for (_, chunk), _ in soak.tasks([subject], 60, results, float("inf"))]
+    assert todo[0] == range(3, 5), "nothing is left out between a run of 3 seeds and one of 60"
+    results.add(subject, range(3, 5), answer("survived", -1))
+    assert [chunk for (_, chunk), _ in soak.tasks([subject], 25, results, float("inf"))] == [range(5, 25)]
+
+
 def test_results_of_other_sources_do_not_count(tmp_path):
     path = tmp_path / "soak.jsonl"
     subject = soak.Subject("wrong", "done_flag")

@@ -2,7 +2,8 @@
 
 The line has the comment ``# wrong: <what stands there in the wrong program>``, or ``# wrong: <this text> -> <that text>``. ``RACING``
 are parts of the two source lines, or of what a stream, a host or a collective does, that race then. ``run()`` is what each rank runs.
-``SEEDS`` is there where the race shows only in schedules in which a rank is late: so many seeds find it.
+``SEEDS`` is there where the race shows only in schedules in which a rank is late: so many seeds find it. ``TRITON_BEFORE`` is there where
+later versions of Triton order what the wrong program leaves unordered.
 """
 
 from __future__ import annotations
@@ -13,10 +14,21 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import triton
+
 from triton_dist.sim.check import Race
 
 DIRECTORY = Path(__file__).parent / "cases"
-CASES = sorted(path.stem for path in DIRECTORY.glob("*.py"))
+_TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
+_BEFORE = re.compile(r"^TRITON_BEFORE = \((\d+), (\d+)\)$", re.MULTILINE)
+
+
+def _applies(path: Path) -> bool:
+    found = _BEFORE.search(path.read_text(encoding="utf-8"))
+    return found is None or _TRITON < tuple(map(int, found.groups()))
+
+
+CASES = sorted(path.stem for path in DIRECTORY.glob("*.py") if _applies(path))
 _WRONG = re.compile(r"^( *)(.*)  # wrong: (.*)$", re.MULTILINE)
 
 

@@ -56,6 +56,8 @@ def emit_checked(emitter: FunctionEmitter, operation: Operation, begin: int) -> 
         return
     if name == "fence":
         mask = emitter.mask or "None"
+        if parameters["scope"] != "cta":
+            emitter.line(f"C.race.bulk_waited({mask})")
         emitter.line(f"C.race.fence({SCOPES[parameters['scope']]}, thread_of({mask}, C.threads))")
         return
     order = _order(operation, parameters)
@@ -70,6 +72,8 @@ def emit_checked(emitter: FunctionEmitter, operation: Operation, begin: int) -> 
         begin += 1  # what runs there may set the same
     state = [f"C.at = {emitter.location_number()}"]
     after = []
+    if name and order is not None and order.release:
+        state.append(f"C.race.bulk_waited({emitter.mask or 'None'})")
     if order is not None:
         state.append(f"C.order = {emitter.module.constant(order, 'order')}")
         after.append("C.order = None")

@@ -211,11 +211,13 @@ class ProgramActor:
     dirty: whether anything was done since the last barrier that a barrier would order.
     thread_seen: what single threads have acquired since the last barrier, beyond ``seen``. warp_seen: the same of warps.
     warp_time: counts barriers of warps, under a slot for each warp. landed: copies that some of its threads know to have ended.
+    bulk_stores: TMA stores that not all threads know to have ended.
     """
 
     __slots__ = (
         "program", "rank", "launch", "checker", "slot", "time", "thread_time", "seen", "known", "records", "dirty", "thread_seen", "fences",
         "observed", "ignored", "pid", "kernel", "threads", "warp_time", "thread_slots", "put_slots", "warp_seen", "landed",
+        "bulk_stores",
     )  # fmt: skip
 
     def __init__(self, program: Program, launch: Launch, checker: RaceChecker) -> None:
@@ -232,6 +234,7 @@ class ProgramActor:
         self.time = self.thread_time = self.warp_time = launch.time
         self.warp_seen: dict[int, Clock] = {}
         self.landed: list[PendingActor] = []
+        self.bulk_stores: list[PendingActor] = []
         self.seen = launch.base
         self.known: set[int] = set()
         self.records: dict[Any, int] = {}
@@ -252,6 +255,8 @@ class ProgramActor:
         if self.seen is not launch.base:
             launch.learnt = join(launch.learnt, self.seen)
         launch.put_slots += self.put_slots
+        launch.put_slots += [store.end() for store in self.bulk_stores]
+        self.bulk_stores = []
         self.program = None
         self.known.clear()
         self.records.clear()
@@ -269,6 +274,9 @@ class ProgramActor:
                 self.seen = join(self.seen, clock)
             self.thread_seen.clear()
             self.warp_seen.clear()
+            if self.bulk_stores:
+                self.put_slots += [store.end() for store in self.bulk_stores if store.delivered is not None]
+                self.bulk_stores = [store for store in self.bulk_stores if store.delivered is None]
         if self.landed:
             self.put_slots += self.checker.puts_ended(self.rank, self.landed)
             self.landed = []
@@ -276,6 +284,14 @@ class ProgramActor:
             self.dirty = False
             self.time += 1
             self.records.clear()
+
+    def bulk_waited(self, active: np.ndarray | None) -> None:
+        """Each thread that comes here waits for the TMA stores that it has started: the block's first thread has started them all."""
+        if self.bulk_stores and (active is None or np.broadcast_to(active, (self.threads,))[0]):
+            for store in self.bulk_stores:
+                if store.delivered is None:
+                    store.delivered = store.publish()
+                    self.learn_by((0,), store.delivered)
 
     def warp_barrier(self, warps: Iterable[int]) -> None:
         """The threads of each of these warps meet: each is behind what the others of its warp did and learnt before."""

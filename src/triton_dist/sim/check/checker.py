@@ -13,11 +13,11 @@ import numpy as np
 
 from ...errors import DeadlockError, SimulationError
 from .actors import BLOCK, EACH, Actor, Launch, ProgramActor, Slots, thread_of
+from .bulk_stores import BulkStoreChecker, addresses_of, bulk_stores_end
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
 from .options import Checks, RaceCheck
 from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
-from .puts import PutChecker
 from .shadow import Box, box_of
 
 if TYPE_CHECKING:
@@ -30,14 +30,12 @@ Tensors = Sequence[tuple[str, int, Any, Any, int]]
 """Accesses of tensors: for each READ or WRITE, address, counts, strides in bytes, element size."""
 
 _NOTIFY = {"gpu": ORDERS["release", "gpu"], "intra_node": ORDERS["release", "sys"], "inter_node": ORDERS["release", "sys"]}
-_REDUCE = ORDERS["relaxed", "gpu"]
-"""PTX says of bulk reductions that each of their operations is relaxed at the scope of the GPU."""
 
 SILENT = -2
 """``program.lane`` while somebody else reports the accesses of the threads."""
 
 
-class RaceChecker(PutChecker):
+class RaceChecker(BulkStoreChecker):
     """What the simulator calls; there is none where nothing is checked.
 
     Of a program it asks ``race`` (its actor), ``at`` (number of the source line), ``order`` (of an atomic access, else None), ``active``
@@ -228,15 +226,10 @@ class RaceChecker(PutChecker):
     def box(self, program: Program, address: int, counts: Any, strides: Any, itemsize: int, what: str, origin: Allocation) -> None:
         """A tile whose addresses are a box. what: a load or a store, as errors name it."""
         if program.order is not None:
-            self.tile(program, _addresses(address, counts, strides), itemsize, what, origin)
+            self.tile(program, addresses_of(address, counts, strides), itemsize, what, origin)
             return
         kind = WRITE if what.endswith("store") else READ
         self.access(program.race, box_of(address, counts, strides, itemsize), kind, program.at, origin)
-
-    def reduction(self, program: Program, address: int, counts: Any, strides: Any, itemsize: int, origin: Allocation) -> None:
-        """A tile that is combined into memory by a descriptor."""
-        addresses = _addresses(address, counts, strides)
-        self.atomics(program.race, addresses, itemsize, origin, _REDUCE, program.at, reads=True, writes=True)
 
     def tile(
         self, program: Program, addresses: np.ndarray, itemsize: int, what: str, origin: Allocation | None, lanes: np.ndarray | None = None
@@ -313,6 +306,8 @@ class RaceChecker(PutChecker):
     def notified(self, program: Program, address: int, itemsize: int, scope: str, adds: bool) -> None:
         """``notify`` of a word: a block barrier, and a release."""
         word, actor = self._words.get(address), program.race
+        if actor is not None and actor.bulk_stores:
+            bulk_stores_end(actor)
         if word is not None and word.quiet and word.is_quiet() and not adds and scope != "gpu" and len(word.writers) < 64:
             assert actor is not None, "the caller has looked"
             at = program.at
@@ -350,12 +345,3 @@ class RaceChecker(PutChecker):
         self.word(
             program.race, address, itemsize, order or STREAM_WAIT, program.at, reads=True, writes=False, awaited=(compare, expected)
         )  # fmt: skip
-
-
-def _addresses(address: int, counts: Any, strides: Any) -> np.ndarray:
-    """All addresses of a box of elements, flat."""
-    total = np.full((1,) * len(counts), address, np.int64)
-    for axis, (count, stride) in enumerate(zip(counts, strides, strict=True)):
-        if count > 1:
-            total = total + (np.arange(count, dtype=np.int64) * stride).reshape((-1,) + (1,) * (len(counts) - axis - 1))
-    return total.reshape(-1)

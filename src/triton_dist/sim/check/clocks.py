@@ -1,4 +1,4 @@
-"""Vector clocks: what an actor knows of the others' progress. What they say never changes; joining two gives a third one, or one of them.
+"""Vector clocks: what an actor knows of the others' progress. They never change; joining two gives a third one, or one of the two.
 
 A clock has two parts. *Coarse* slots belong to what is always there (host threads, streams, process groups) and are one array. *Fine* slots
 belong to programs that have released something; most programs know of a few others, so this is a dict until it has many entries. What
@@ -39,7 +39,8 @@ class Clock:
         self.coarse = coarse
         self._fine = fine
         self._came: Clock | None = None
-        self._slot = -1
+        self._slot, self._time, self._depth = -1, 0, 0
+        self._more: dict[int, tuple[int, Clock]] | None = None
 
     @property
     def fine(self) -> Fine:
@@ -70,7 +71,7 @@ class Clock:
         """The same, as far as it can be said without merging; False where it can't."""
         if slot == self._slot:
             return self._time >= time
-        if self._came is not None and self._more is not None:
+        if self._more is not None:
             note = self._more.get(slot)
             if note is not None and note[0] >= time:
                 return True
@@ -85,13 +86,15 @@ class Clock:
     def fine_items(self) -> list[tuple[int, int]]:
         """(slot, time) of every fine entry."""
         fine = self.fine
-        if type(fine) is dict:
+        if isinstance(fine, dict):
             return list(fine.items())
         slots = np.flatnonzero(fine)
-        return list(zip(slots.tolist(), fine[slots].tolist(), strict=True))  # type: ignore[index]
+        return list(zip(slots.tolist(), fine[slots].tolist(), strict=True))
 
     def _merge(self) -> None:
-        base, found, others, left = self._fine, {}, {}, [self]
+        base, left = self._fine, [self]
+        found: dict[int, int] = {}
+        others: dict[int, Fine] = {}
         while left:
             for slot, time, clock in left.pop()._notes():
                 if found.get(slot, 0) >= time or _at(base, slot) >= time:
@@ -105,7 +108,8 @@ class Clock:
         for other in others.values():
             fine = _join_fine(fine, other)
         self._fine = _with_entries(fine, found.items())
-        self._came, self._slot = None, -1
+        self._came = self._more = None
+        self._slot, self._depth = -1, 0
 
     def _notes(self) -> list[tuple[int, int, Clock]]:
         assert self._came is not None, "there are notes"
@@ -119,10 +123,8 @@ class Clock:
         result = Clock(coarse, self._fine)
         result._slot, result._time, result._came = slot, time, came
         before = self._came
-        depth = 1 if came._came is None else came._depth + 1
-        if before is None:
-            result._more = None
-        else:
+        depth = came._depth + 1
+        if before is not None:
             more = self._more
             if slot != self._slot:
                 more = {self._slot: (self._time, before)} if more is None else {**more, self._slot: (self._time, before)}

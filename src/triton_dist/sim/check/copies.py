@@ -7,6 +7,9 @@ from typing import Any
 from .actors import BLOCK, WARP, Actor, Launch, ProgramActor, Threads
 from .clocks import Clock, join_entries
 
+TMA_STORE = "TMA store"
+"""The label of one (see ``bulk_stores``), as reports call it."""
+
 
 class PendingActor(Actor):
     """A copy that a program has begun and that ends later. It comes after what its callers have done and learnt.

@@ -83,6 +83,7 @@ class PutChecker(AccessChecker):
     def quiet(self, program: Program, threads: Threads) -> None:
         """Threads (None: every one of the block for itself) wait for the end of the copies that they know of."""
         actor = actor_of(program)
+        _wait_for_bulk_stores(actor, threads)
         for put, _ in self._learn(actor, threads, PendingActor.publish):
             if put.issuer is actor and put not in actor.landed:
                 actor.landed.append(put)
@@ -91,6 +92,7 @@ class PutChecker(AccessChecker):
     def fence(self, program: Program, threads: Threads) -> None:
         """Threads have the puts delivered that they know of, before what they do later. Gets, and sources, are as before."""
         actor = actor_of(program)
+        _wait_for_bulk_stores(actor, threads)
         self._learn(actor, threads, lambda put: put.delivered)
         _fence(actor, threads)
 
@@ -158,6 +160,11 @@ def _is_known(put: PendingActor, actor: ProgramActor, thread: int) -> bool:
     if put.issuer is actor and (put.threads is None or thread in put.threads or actor.time > put.interval):
         return True
     return put.is_known(actor.clock_of(thread))
+
+
+def _wait_for_bulk_stores(actor: ProgramActor, threads: Threads) -> None:
+    if threads is None or 0 in threads:
+        actor.bulk_waited(None)
 
 
 def _fence(actor: ProgramActor, threads: Threads) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...lints import silenced
 from .actors import Ignored, ProgramActor, too_narrow
-from .copies import PendingActor
+from .copies import TMA_STORE, PendingActor
 from .history import READ, Access
 
 if TYPE_CHECKING:
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 _Missing = tuple[str, str, tuple[str, ...]]
 _NOTHING: _Missing = ("", "TD101", ())
+
+_UNFINISHED = (
+    "a TMA store goes on behind its line: Triton before 3.9 waits until the tile has left shared memory, not until it has arrived, so "
+    "neither a block barrier nor the release of a tl.atomic_* covers it; signal by dl.notify, which waits for it, or let all threads call "
+    "dl.fence_sys() and put a block barrier behind that"
+)
 
 _VERBS = {"read": "reads", "write": "writes", "atomic": "atomically changes"}
 
@@ -142,8 +148,16 @@ def _missing(later: Access, earlier: Access, allocation: Allocation, first: int,
         verb = "reads" if plain.kind is READ else "writes"
         names = (this, that) if plain is later else (that, this)
         text += f" ({names[0]} {verb} it by an ordinary access, {names[1]} atomically)"
+    if _is_bulk_store(other) and other.is_known(one.seen):
+        return f"{text}; {_UNFINISHED}", "TD101", ()
+    if _is_bulk_store(one) or _is_bulk_store(other):
+        return f"{text}; {_cure(*(actor.issuer if _is_bulk_store(actor) else actor for actor in (other, one)))}", "TD101", ()
     near, code, lines = _NOTHING if type(one) is PendingActor and one.issuer is other else _near_miss(later, earlier)
     return f"{text}; {near or cure}", code, lines
+
+
+def _is_bulk_store(actor: Any) -> bool:
+    return type(actor) is PendingActor and actor.label == TMA_STORE
 
 
 def _cure(first: Any, second: Any) -> str:

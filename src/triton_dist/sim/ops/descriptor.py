@@ -81,10 +81,11 @@ class Descriptor:
         context.charge(inside, itemsize, allocation)
         strides = tuple(stride * itemsize for stride in self.strides)
         if context.race is not None:
-            if what.endswith("reduce"):
-                context.race.checker.reduction(context, address, inside, strides, itemsize, allocation)
+            checker = context.race.checker
+            if what.endswith("load"):
+                checker.box(context, address, inside, strides, itemsize, what, allocation)
             else:
-                context.race.checker.box(context, address, inside, strides, itemsize, what, allocation)
+                checker.bulk_store(context, address, inside, strides, itemsize, allocation, reduces=what.endswith("reduce"))
         return window(address, tuple(inside), strides, self.dtype), tuple(place), address, last
 
 
@@ -182,6 +183,9 @@ def _row(context: Program, descriptor: Descriptor, row: int, column: int, width:
     allocation = context.memory.check(address, last, itemsize, what, descriptor.origin)
     context.charge((end - begin,), itemsize, allocation)
     if context.race is not None:
-        kind = "store" if what.endswith("scatter") else "load"
-        context.race.checker.box(context, address, (end - begin,), (itemsize,), itemsize, kind, allocation)
+        place = context, address, (end - begin,), (itemsize,), itemsize
+        if what.endswith("scatter"):
+            context.race.checker.bulk_store(*place, allocation)
+        else:
+            context.race.checker.box(*place, "load", allocation)
     return window(address, (end - begin,), (itemsize,), descriptor.dtype), slice(begin - column, end - column)
