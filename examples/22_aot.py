@@ -1,7 +1,7 @@
 """A kernel ahead of time: C source, header and shared library, built without a GPU, and a C program that runs it without Triton or Python.
 
 ``python examples/22_aot.py`` builds all of it into a folder, which an argument may name, and starts the C program: on a machine with no
-NVIDIA driver it says so and ends. On GPUs ``torchrun --nproc-per-node 2 examples/22_aot.py`` starts it beside each rank, on the rank's heap.
+NVIDIA driver it says so and ends. On GPUs ``torchrun --nproc-per-node 2 examples/22_aot.py`` starts it beside each rank, on its heap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a compiled kernel does to other ranks' memory, before it runs anywhere: width of remote accesses, waits, registers and spills.
 
-``python examples/23_inspect.py`` compiles for sm_90, or for the GPU that is there, with whose driver it then compares registers. As a table:
+``python examples/23_inspect.py`` compiles for sm_90, or for the GPU that is there, whose driver then tells its registers, too. As a table:
 ``triton-dist inspect examples/23_inspect.py:send_rows_kernel --signature "*fp32, *fp32, *i32, *i32, i32, i32" --constexpr TILE=1024``.
 """
 
