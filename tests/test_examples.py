@@ -24,13 +24,17 @@ def test_example(name, tmp_path):
     if name == "demo.py":
         assert "nobody wrote it" in done.stdout and "every tile arrived" in done.stdout
         assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
+    if name == "22_aot.py":
+        assert "built libpushes.so" in done.stdout and "load_push: " in done.stdout
+    if name == "23_inspect.py":
+        assert "narrowest remote access 4 bytes" in done.stdout and "narrowest remote access 16 bytes" in done.stdout
     if name == "05_torch_symmetric_memory.py":
         assert done.stdout.count(": done") == 4 and "data race on buffer" in done.stdout
 
 
 UNDER_TORCHRUN = [
     ("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("20_autotune.py", 2),
-    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("demo.py", 2),
+    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("24_build_extern.py", 2), ("demo.py", 2),
 ]  # fmt: skip
 
 
@@ -46,6 +50,7 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
         "01_producer_consumer.py": "every tile arrived", "02_ag_gemm.py": "on rank ", "demo.py": "CPU processes",
         "06_tensor_parallel.py": "trained weights",
         "04_profiler.py": "on rank ", "20_autotune.py": "* chunk=", "21_torch_symm.py": "returned [0, 0]",
+        "24_build_extern.py": "the largest error is ",
     }[name]  # fmt: skip
     assert done.stdout.count(said) == (1 if name in ("demo.py", "20_autotune.py") else ranks)
     if name == "demo.py":

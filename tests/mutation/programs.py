@@ -31,6 +31,9 @@ simt = importlib.import_module("03_simt")
 profiler = importlib.import_module("04_profiler")
 autotune = importlib.import_module("20_autotune")
 torch_symmetric = importlib.import_module("05_torch_symmetric_memory")
+aot = importlib.import_module("22_aot")
+inspected = importlib.import_module("23_inspect")
+extern = importlib.import_module("24_build_extern")
 
 
 def part_of(rank: int, call: int, count: int) -> torch.Tensor:
@@ -235,6 +238,53 @@ def torch_symmetric_all_reduces() -> None:
     torch_symmetric.all_reduces(torch.device("cpu"))
 
 
+@triton_dist.jit
+def take_kernel(data, flags, out, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """What came for ``data``, once all words say so."""
+    token = dl.wait(flags, WORDS, "sys", "acquire")
+    lanes = tl.arange(0, BLOCK)
+    tl.store(out + lanes, tl.load(dl.consume_token(data, token) + lanes))
+
+
+def pushed_ahead() -> None:
+    """The kernel that a C program launches, launched by Python."""
+    rank, size, count = triton_dist.rank(), triton_dist.world_size(), 1000
+    data, flags = triton_dist.symm_zeros((2 * count,), torch.float32), triton_dist.symm_zeros((4,), torch.int32)
+    out = torch.zeros(512, device=triton_dist.device())
+    data[:count] = rank + 1.0
+    aot.push_kernel[(4,)](data, flags, count, BLOCK=256)
+    take_kernel[(1,)](data[count:], flags, out, WORDS=4, BLOCK=512)
+    assert out.eq((rank - 1) % size + 1).all(), "what was pushed is wrong"
+    barrier()
+
+
+def sent_rows() -> None:
+    """Rows that another stream writes, each with its word; and the words of the rank before."""
+    rank, size, rows = triton_dist.rank(), triton_dist.world_size(), 2
+    source, target = (triton_dist.symm_zeros((rows, inspected.TILE), torch.float32) for _ in range(2))
+    ready, arrived = (triton_dist.symm_zeros((rows,), torch.int32) for _ in range(2))
+    out = torch.zeros(rows * inspected.TILE, device=triton_dist.device())
+    side = triton_dist.Stream()
+    with triton_dist.stream(side):
+        inspected.send_rows_kernel[(rows,)](source, target, ready, arrived, (rank + 1) % size, inspected.TILE, TILE=inspected.TILE)
+    source.fill_(rank + 1.0)
+    set_words_kernel[(1,)](ready, rows)
+    with triton_dist.stream(side):
+        take_kernel[(1,)](target, arrived, out, WORDS=rows, BLOCK=rows * inspected.TILE)
+        assert out.eq((rank - 1) % size + 1).all(), "a row is wrong"
+    barrier()
+
+
+@triton_dist.jit
+def set_words_kernel(flags, rows):
+    for row in range(rows):
+        dl.notify(flags + row, dl.rank(), signal=1, sig_op="set", comm_scope="gpu")
+
+
+def norms_sent() -> None:
+    assert extern.run() < 1e-5, "a norm is wrong"
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -275,4 +325,7 @@ TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
 PROFILED = [Case(profiled, size) for size in (2, 3)]
 AUTOTUNE = [Case(autotuned, 2), Case(autotuned, 3)]
+AHEAD = [Case(pushed_ahead, size) for size in (2, 3)]
+INSPECTED = [Case(sent_rows, size) for size in (2, 3)]
+EXTERN = [Case(norms_sent, size) for size in (2, 3)]
 TORCH_SYMMETRIC = [Case(torch_symmetric_all_reduces, size) for size in (2, 3)]

@@ -26,6 +26,9 @@ TARGETS: dict[str, str] = {
     "examples/04_profiler.py": "PROFILED",
     "examples/20_autotune.py": "AUTOTUNE",
     "examples/05_torch_symmetric_memory.py": "TORCH_SYMMETRIC",
+    "examples/22_aot.py": "AHEAD",
+    "examples/23_inspect.py": "INSPECTED",
+    "examples/24_build_extern.py": "EXTERN",
 }
 
 NOTHING_TO_MUTATE = (
