@@ -184,7 +184,11 @@ PROGRAMS = (
             checked=True,
         )
         for ranks, fault, note in (
-            ((2, 4), "", "asks for a pad of 1 GiB"),
+            (
+                (2, 4),
+                "",
+                "asks for a pad of 1 GiB; the barriers of its copies are commented out, so that a shard may be read before it is there",
+            ),
             (
                 (8,),
                 "AssertionError",

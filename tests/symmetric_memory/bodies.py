@@ -20,7 +20,7 @@ from triton_dist.errors import (
     UnsupportedOperationError,
 )
 
-from .kernels import one_shot_all_reduce_kernel
+from .kernels import gather_by_ptx_kernel, one_shot_all_reduce_kernel
 
 ops = torch.ops.symm_mem
 
@@ -109,6 +109,16 @@ def one_shot_kernel(dtype=torch.bfloat16, count=1000):
         )
         wanted = sum(value(peer + 10 * number, count, dtype=dtype).float() for peer in range(size)).to(dtype)
         torch.testing.assert_close(result, wanted, rtol=1e-2, atol=1e-2)
+
+
+def inline_ptx():
+    """Signals and multicast stores by inline PTX."""
+    tensor, handle = shared(16)
+    size, result = handle.world_size, torch.empty(2 * handle.world_size, device=triton_dist.device())
+    tables = handle.buffer_ptrs_dev, handle.signal_pad_ptrs_dev, handle.multicast_ptr
+    gather_by_ptx_kernel[(1,)](*tables, result, handle.rank, size)
+    assert result.tolist() == [40.0 + peer for peer in range(size)] + [80.0 + peer for peer in range(size)]
+    handle.barrier()
 
 
 def collectives():

@@ -42,6 +42,12 @@ def test_a_kernel(world, dtype, world_size):
     world(bodies.one_shot_kernel, world_size, args=(dtype,))
 
 
+def test_inline_ptx(world):
+    for world_size in (2, 4):
+        world(bodies.inline_ptx, world_size)
+    simulated_world(bodies.inline_ptx, 4, check="race")
+
+
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_sub_groups(world, world_size):
     world(bodies.sub_groups, world_size)
