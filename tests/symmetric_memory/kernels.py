@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from tests.sim.ptx.patterns import exchange, flat_thread
+
 
 @triton.jit
 def meet_peers(signal_pads, slot, rank, WORLD: tl.constexpr):
@@ -37,3 +39,24 @@ def one_shot_all_reduce_kernel(
     if MEET_AFTER:
         tl.debug_barrier()  # one thread signals for all: their loads come before
         meet_peers(signal_pads, block, rank, WORLD)
+
+
+@triton.jit
+def gather_by_ptx_kernel(buffers, signal_pads, multicast, result, rank, WORLD: tl.constexpr):
+    """Each rank's number through its own word and the peers' pointers, and through the multicast address; signals by inline PTX."""
+    peers = tl.arange(0, WORLD)
+    tables, pads = buffers.to(tl.pointer_type(tl.uint64)), signal_pads.to(tl.pointer_type(tl.uint64))
+    tl.store(tl.load(tables + rank).to(tl.pointer_type(tl.float32)), rank + 40.0)
+    place = tl.cast(multicast, tl.int64) + 4 * (1 + rank)
+    bits = tl.cast(rank + 80.0, tl.float32)
+    tl.inline_asm_elementwise(
+        "multimem.st.relaxed.sys.global.f32 [$1], $2;", "=r,l,f", [place, bits], dtype=tl.uint32, is_pure=False, pack=1
+    )
+    tl.debug_barrier()
+    if flat_thread() < WORLD:
+        exchange(tl.load(pads + peers).to(tl.pointer_type(tl.uint32)) + rank, 0, 1, "release")
+        exchange(tl.load(pads + rank).to(tl.pointer_type(tl.uint32)) + peers, 1, 0, "acquire")
+    tl.debug_barrier()
+    tl.store(result + peers, tl.load(tl.load(tables + peers).to(tl.pointer_type(tl.float32))))
+    own = tl.load(tables + rank).to(tl.pointer_type(tl.float32))
+    tl.store(result + WORLD + peers, tl.load(own + 1 + peers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +32,8 @@ class CpuHeap(ProcessHeap):
     def __init__(self, world: CpuWorld, size: int, segments: Segments) -> None:
         self._segments = segments
         self._cpu_world = world
+        self.foreign: weakref.WeakSet[Block] = weakref.WeakSet()
+        """Blocks of torch's symmetric memory, which other ranks may have elsewhere."""
         super().__init__(world, size, PAGE, lambda rounded: segments.map_heaps(rounded, world.gather))
         for start, end in self._offsets.free_ranges(0, self.size):
             segments.release(start, end - start)  # what an earlier world left there
@@ -38,6 +41,24 @@ class CpuHeap(ProcessHeap):
     def close(self) -> None:
         """Tensors that still exist stay readable, and are UseAfterFreeError wherever this package gets them."""
         leave_behind(list(self._blocks))
+
+    def meet(self, team: Team, kind: str, asked: str, request: Any) -> None:
+        """Meet the ranks of a team for a call that is not the heap's own. Raises AllocationMismatchError where they make others."""
+        self._meet(team, kind, asked, request=request)
+
+    def lookup(self, address: int) -> Block | None:
+        found = super().lookup(address)
+        pieces: Any = self._cpu_world.simulation.symmetric_memory
+        return pieces.peer_place(address) if found is None and pieces is not None else found
+
+    def find(self, tensor: torch.Tensor, what: str) -> Block:
+        block = super().find(tensor, what)
+        if block in self.foreign or not isinstance(block, Block):
+            raise NotSymmetricError(
+                f"{what} of {block.name!r}, which is torch's symmetric memory: on CPU processes this package's functions do not take it; "
+                "allocate it by triton_dist.symm_empty"
+            )
+        return block
 
     def _initialize(self, new: torch.Tensor, zero: bool) -> bool:
         """As in the simulator: tensors that are not zeroed begin as 0xFF (NaN, or -1), so that using them unwritten is noticed.

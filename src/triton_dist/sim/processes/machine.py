@@ -11,6 +11,7 @@ from ..machine import Machine, Stream
 from ..memory import WORDS, element_index
 from ..pending import PendingCopies, PendingCopy
 from ..requests import COMPARISONS, SPIN, WaitRequest
+from ..symmetric_memory.signals import PadThread
 from ..timeline import Timeline
 from ..work import Task, Work, WriteValue
 from .exclusive import ExclusiveKernels, locked_steps
@@ -100,7 +101,7 @@ class ProcessMachine(Machine):
 
     def start_task(self, work: Work) -> None:
         task = Task(work, self)
-        if isinstance(work, WriteValue):
+        if isinstance(work, (WriteValue, PadThread)):
             task.generator = locked_steps(work.execute, self._lock)(task)
         self._ready(task)
 

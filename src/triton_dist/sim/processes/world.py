@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -25,6 +26,7 @@ from ..address_space import data_base
 from ..context import RankContext
 from ..driver import SimDriver
 from ..memory import Allocation
+from ..symmetric_memory import install as torch_symmetric_memory
 from .attempts import ProcessAttempts
 from .baton import Baton
 from .engine import Engine
@@ -35,6 +37,7 @@ from .memory import GuardedMemory
 from .modes import RankModes
 from .segments import join_segments
 from .shared_lock import SharedLock
+from .symmetric_memory import ProcessAllocations
 from .teams import ProcessTeams
 
 
@@ -45,6 +48,7 @@ class _Simulation:
     machine: ProcessMachine
     heap: Any = None
     stream_barrier: Any = None
+    symmetric_memory: Any = None
     contexts: list[RankContext] = field(default_factory=list)
 
 
@@ -86,12 +90,14 @@ class CpuWorld(RankContext):
             machine.teams = ProcessTeams(machine.memory, self.heap, rank, world_size)
             self._write_context_page()
             self.simulation.stream_barrier = ProcessStreamBarrier(self)
+            self.simulation.symmetric_memory = ProcessAllocations(self)
         except BaseException:
             if self._engine is not None:
                 self._engine.stop()
             dist.destroy_process_group(self._control)
             raise
         self._modes = RankModes(self)
+        self._torch_functions = contextlib.ExitStack()
         self._driver_before = triton_driver._active
         self._enter()
 
@@ -100,10 +106,12 @@ class CpuWorld(RankContext):
         triton_driver.set_active(SimDriver())
         rank_context.set_process(self)
         self._modes.enter()
+        self._torch_functions.enter_context(torch_symmetric_memory.installed())
         atexit.register(self._at_exit)
 
     def _leave(self) -> None:
         atexit.unregister(self._at_exit)
+        self._torch_functions.close()
         self._modes.leave()
         rank_context.set_process(None)
         triton_driver._active = self._driver_before
@@ -227,6 +235,7 @@ class CpuWorld(RankContext):
         self.workspaces.clear()
         self.release()
         self.simulation.stream_barrier.release()
+        self.simulation.symmetric_memory.close()
         self._leave()
         self.engine.stop()
         self.engine.say_ended()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -32,18 +32,34 @@ PAD_WORD = 4
 _FIRST_MULTICAST_CAPABILITY = 90
 
 
+class Place(Protocol):
+    """Memory in the heap of a rank, or of several at the same offset."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def freed(self) -> bool: ...
+
+    def buffer(self, rank: int) -> Any:
+        """A ctypes buffer over a rank's memory, which is not used again while it lives."""
+
+
 @dataclass(eq=False)
 class Piece:
     """One rank's memory of one ``empty``.
 
-    nbytes: as asked for. block, pad: where data and signal pad lie, at the same offset on every rank that has the block.
+    nbytes: as asked for. block, pad: where data and signal pad lie.
     group_name: the group that ``empty`` was told, if any. backend: of torch's symmetric memory. pad_buffer keeps the pad.
     """
 
     rank: int
     nbytes: int
-    block: Block
-    pad: Block
+    block: Place
+    pad: Place
     group_name: str | None
     backend: str
     pad_buffer: Any
@@ -52,6 +68,10 @@ class Piece:
     @property
     def address(self) -> int:
         return data_base(self.rank) + self.block.offset
+
+    def asked(self, group_name: str) -> str:
+        """A rendezvous of it in words."""
+        return f"{self.block.name!r} ({self.nbytes} bytes) in group {group_name!r}"
 
 
 class Members:
@@ -162,7 +182,7 @@ class SymmetricAllocations:
 
     def _blocks(
         self, context: RankContext, nbytes: int, itemsize: int, name: str | None, pad_size: int, backend: str
-    ) -> tuple[Block, Block]:
+    ) -> tuple[Place, Place]:
         """Where a new piece of a rank lies. NVSHMEM allocates on all ranks at once, so that their n-th pieces have to be alike."""
         self._release_dropped()
         kind: tuple = (backend,) if backend == "NVSHMEM" else (backend, nbytes, pad_size)
@@ -204,22 +224,29 @@ class SymmetricAllocations:
                 f"rendezvous of {piece.block.name!r}: the ranks {list(team.ranks)} of group {group_name!r} are on different nodes, which "
                 'torch\'s "CUDA" backend does not span; use a group of one node, or set_backend("NVSHMEM")'
             )
+        pieces = self._meet(context, piece, group_name, team)
+        members = piece.groups[group_name] = Members(self._machine, group_name, team, pieces, self._multicast(team, pieces))
+        self.members_made(members)
+        return members
+
+    def members_made(self, members: Members) -> None:
+        """Called at the end of a rendezvous."""
+
+    def _meet(self, context: RankContext, piece: Piece, group_name: str, team: Team) -> list[Piece]:
+        """The pieces that the group's ranks bring, in its order."""
         count = self._meetings.get((context.rank, team.ranks), 0)
         self._meetings[context.rank, team.ranks] = count + 1
         key = (count, team.ranks)
         brought = self._brought.setdefault(key, {})
         brought[context.rank] = piece
-        asked = f"{piece.block.name!r} ({piece.nbytes} bytes) in group {group_name!r}"
 
         def act() -> list[Piece]:
             del self._brought[key]
             self._machine.teams.enter(team.ranks)
             return [brought[rank] for rank in team.ranks]
 
-        pieces = self._heap.meet(context, team.ranks, "rendezvous", (piece.nbytes, group_name), asked, act)
-        members = Members(self._machine, group_name, team, pieces, self._multicast(team, pieces))
-        piece.groups[group_name] = members
-        return members
+        asked = piece.asked(group_name)
+        return self._heap.meet(context, team.ranks, "rendezvous", (piece.nbytes, group_name), asked, act)
 
     def _multicast(self, team: Team, pieces: list[Piece]) -> int:
         """The multicast address of pieces that lie at one offset; 0 on a GPU without multicast."""

@@ -10,12 +10,11 @@ import torch
 
 from ...errors import SymmetricMemoryError, UseAfterFreeError
 from . import words
-from .allocations import PAD_WORD, Members, Piece
+from .allocations import PAD_WORD, Members, Piece, Place
 from .signals import PadSignals, Swap
 
 if TYPE_CHECKING:
     from ..context import RankContext
-    from ..heap import Block
 
 
 class SymmetricMemory:
@@ -105,7 +104,7 @@ class SymmetricMemory:
         return self._over(self._members.pads, rank, sizes, dtype, storage_offset, "get_signal_pad")
 
     def _over(
-        self, blocks: list[Block], rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int | None, what: str
+        self, blocks: list[Place], rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int | None, what: str
     ) -> torch.Tensor:
         block, count, start = blocks[self._checked(rank, what)], math.prod(sizes), storage_offset or 0
         if block.freed:

@@ -17,6 +17,8 @@ from ..torch_accesses import accesses_of
 from ..work import Task, Work, has_values
 
 if TYPE_CHECKING:
+    from ...runtime.team import Team
+    from ..context import RankContext
     from ..machine import Machine
 
 Tensors = dict[str, Any]
@@ -36,6 +38,11 @@ class Part:
     written: tuple[torch.Tensor, ...]
     agree: tuple
 
+    @property
+    def call(self) -> tuple:
+        """What all ranks have to have alike."""
+        return self.name, self.agree
+
     def describe(self) -> str:
         """As the user would write it."""
         shown = dict.fromkeys(describe_tensor(tensor) for tensor in (*self.read, *self.written))
@@ -44,6 +51,14 @@ class Part:
 
 Run = Callable[[Sequence[Tensors]], None]
 """Computes an operator for all ranks, from their tensors in the order of the group."""
+
+
+def mismatch(rank: int, called: str, other: int, other_called: str, ranks: Sequence[int]) -> CollectiveMismatchError:
+    """The error of two ranks whose calls are not the same."""
+    return CollectiveMismatchError(
+        f"rank {rank} called {called} but rank {other} called {other_called} on the same memory of ranks {list(ranks)}; all ranks of "
+        "the group must call the same operators in the same order"
+    )
 
 
 class GroupWork(Work):
@@ -69,17 +84,18 @@ class Meetings:
     def __init__(self) -> None:
         self._waiting: dict[tuple[Hashable, tuple[int, ...]], dict[int, deque[GroupWork]]] = {}
 
+    def join(self, rank: RankContext, key: Hashable, team: Team, group_name: str, part: Part, run: Run) -> None:
+        """Queue a rank's part on its current stream. key: what the ranks meet by. group_name: of ``team``."""
+        rank.submit(GroupWork(self, key, team.ranks, part, run), keep=part.tensors)
+
     def arrived(self, work: GroupWork, machine: Machine) -> None:
         """A rank's stream has come to its part. The last one does the work. Raises CollectiveMismatchError where ranks differ."""
         queues = self._waiting.setdefault((work.key, work.ranks), {rank: deque() for rank in work.ranks})
         queues[work.rank].append(work)
         place = len(queues[work.rank]) - 1
         for other in (queue[place] for queue in queues.values() if len(queue) > place):
-            if (other.part.name, other.part.agree) != (work.part.name, work.part.agree):
-                raise CollectiveMismatchError(
-                    f"rank {work.rank} called {work.part.describe()} but rank {other.rank} called {other.part.describe()} on the same "
-                    f"memory of ranks {list(work.ranks)}; all ranks of the group must call the same operators in the same order"
-                )
+            if other.part.call != work.part.call:
+                raise mismatch(work.rank, work.part.describe(), other.rank, other.part.describe(), work.ranks)
         if all(queues.values()):
             works = [queues[rank].popleft() for rank in work.ranks]
             if not any(queues.values()):

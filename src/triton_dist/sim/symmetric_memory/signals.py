@@ -44,7 +44,7 @@ class PadSignals(Work):
         if not self._running:
             self.complete(machine)
         for number, swaps in enumerate(self._threads):
-            machine.start_task(_PadThread(self, swaps, number))
+            machine.start_task(PadThread(self, swaps, number))
 
     def ended(self, machine: Machine, at: float) -> None:
         """One of its threads has ended."""
@@ -54,7 +54,7 @@ class PadSignals(Work):
             self.complete(machine)
 
 
-class _PadThread(Work):
+class PadThread(Work):
     """One thread of a PadSignals."""
 
     names_itself = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ...context import RankContext
 from ...torch_mode import register
 from ..allocations import Members
 from ..groups import rendezvous, team_of
-from ..meeting import GroupWork, Part, Run, Tensors
+from ..meeting import Part, Run, Tensors
 
 Operator = Callable[..., Any]
 """Takes the calling rank and the arguments of the schema by name."""
@@ -78,11 +78,12 @@ def meet(
     where: the memory by whose signal pad torch's kernels meet, or the name of a group. agree: what must be the same on all ranks.
     """
     team: Team = where.team if isinstance(where, Members) else team_of(rank, where)
-    key: Hashable = where.pads[team.index] if isinstance(where, Members) else where
+    key: Any = where.pads[team.index] if isinstance(where, Members) else where
     for tensor in (*read, *written):
         register(rank, tensor)
     part = Part(f"symm_mem.{what}", tensors, tuple(read), tuple(written), agree)
-    rank.submit(GroupWork(rank.simulation.symmetric_memory.meetings, key, team.ranks, part, run), keep=tensors)
+    group_name = where.group_name if isinstance(where, Members) else where
+    rank.simulation.symmetric_memory.meetings.join(rank, key, team, group_name, part, run)
 
 
 def total(values: Sequence[torch.Tensor], operation: str = "SUM") -> torch.Tensor:
