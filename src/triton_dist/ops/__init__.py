@@ -15,6 +15,7 @@ _HOMES = {
     "gemm_ar": "triton_dist.ops.gemm.gemm_ar",
     "gemm_rs": "triton_dist.ops.gemm.gemm_rs",
     "reduce_scatter": "triton_dist.ops.collectives.reduce_scatter",
+    "rotary": "triton_dist.ops.rotary",
 }
 
 __all__ = [*_HOMES]
