@@ -25,6 +25,7 @@ MODULES = (
     "ops.test_low_latency",
     "ops.test_reduce_scatter",
     "ops.test_repeat",
+    "ops.test_rotary",
     "ops.test_staging_slots",
     "ops.test_stress",
     "runtime.test_recorded_streams",

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).parents[1] / "gpu" / "layers_program.py"
 
 
 def test_the_program_on_simulated_ranks():
+    pytest.importorskip("typer")
     command = [sys.executable, "-m", "triton_dist.tools.cli", "run", "--ranks", "2", str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

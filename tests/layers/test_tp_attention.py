@@ -185,6 +185,7 @@ def linears(**others) -> dict:
         (lambda: made()(torch.randn(4, HIDDEN), cache=made().make_cache(1, 8)), "a cache keeps no gradients"),
         (lambda: made().make_cache(0, 8), "KVCache: batch=0 must be a positive integer"),
         (lambda: cached(batch=2), "x has a batch of 1, but the cache was made for 2"),
+        (lambda: cached(tokens=5, static=True), "5 tokens more than 0 are too many for max_length=4"),
         (lambda: cached(tokens=5), "5 tokens more than 0 are too many for max_length=4"),
         (lambda: made().load_full_state({}), "lacks ['k_proj.weight', 'o_proj.weight', 'q_proj.weight', 'v_proj.weight']"),
         (lambda: TPAttention.from_linear(**linears(k=nn.Identity())), "k has to be an nn.Linear"),

@@ -27,6 +27,7 @@ class KVCache:
         # Zeros: what lies behind the last token is multiplied by a weight of 0, and must not be infinite.
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self._steps = torch.arange(max_length, device=device)
         self.length: int | torch.Tensor = torch.zeros(1, dtype=torch.int64, device=device) if static else 0
 
     @property
@@ -36,7 +37,18 @@ class KVCache:
 
     def positions(self, count: int) -> torch.Tensor:
         """Where the next ``count`` tokens of the sequence stand, (count,) int64."""
-        return torch.arange(count, device=self.keys.device) + self.length
+        self._check_room(count)
+        if isinstance(self.length, torch.Tensor):
+            return self._steps[:count] + self.length
+        return torch.arange(self.length, self.length + count, device=self.keys.device)
+
+    def _check_room(self, count: int) -> None:
+        """Raises InvalidArgumentError for more tokens than there is room for, as far as the host knows."""
+        begin = 0 if isinstance(self.length, torch.Tensor) else self.length
+        if begin + count > self.max_length:
+            raise InvalidArgumentError(
+                f"KVCache: {count} tokens more than {begin} are too many for max_length={self.max_length}; make a longer one, or reset() it"
+            )
 
     def append(
         self, keys: torch.Tensor, values: torch.Tensor, causal: bool
@@ -49,6 +61,7 @@ class KVCache:
         count = keys.shape[2]
         if keys.shape[0] != self.keys.shape[0]:
             raise InvalidArgumentError(f"KVCache: x has a batch of {keys.shape[0]}, but the cache was made for {self.keys.shape[0]}")
+        self._check_room(count)
         if isinstance(self.length, torch.Tensor):
             return self._append_static(keys, values, causal)
         if in_capture("KVCache"):
@@ -57,10 +70,6 @@ class KVCache:
                 "make_cache(..., static=True)"
             )
         begin, end = self.length, self.length + count
-        if end > self.max_length:
-            raise InvalidArgumentError(
-                f"KVCache: {count} tokens more than {begin} are too many for max_length={self.max_length}; make a longer one, or reset() it"
-            )
         self.keys[:, :, begin:end] = keys
         self.values[:, :, begin:end] = values
         self.length = end
@@ -78,7 +87,7 @@ class KVCache:
         self.values.index_copy_(2, where, values.to(self.values.dtype))
         self.length += keys.shape[2]
         last = where[:, None] if causal else self.length - 1
-        mask = torch.arange(self.max_length, device=keys.device)[None, :] <= last
+        mask = self._steps[None, :] <= last
         return self.keys, self.values, mask.expand(keys.shape[2], -1), False
 
     def reset(self) -> None:

@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import InvalidArgumentError
 from ..ops.gemm.gradients import wants_gradient
+from ..ops.rotary import rotary
 from .kv_cache import KVCache
 from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows
 from .placement import Placement, check_full_state
@@ -56,6 +57,7 @@ class TPAttention(nn.Module):
         self.head_dim = hidden_size // num_heads if head_dim is None else head_dim
         self.hidden_size, self.num_heads, self.num_kv_heads = hidden_size, num_heads, num_kv_heads
         self.causal, self.rope_theta = causal, rope_theta
+        self._kept_frequencies: torch.Tensor | None = None
         if rope_theta is not None and (not rope_theta > 0 or self.head_dim % 2):
             raise InvalidArgumentError(
                 f"TPAttention: rope_theta={rope_theta} with head_dim={self.head_dim}: the base has to be above 0, and the head's size even"
@@ -91,14 +93,15 @@ class TPAttention(nn.Module):
         keeps = torch.compiler.is_compiling() or wants_gradient(x, qkv.weight, qkv.bias, out.weight, out.bias)
         if cache is not None and wants_gradient(x, qkv.weight, qkv.bias, out.weight, out.bias):
             raise InvalidArgumentError("TPAttention: a cache keeps no gradients; call it under torch.no_grad(), or without cache=")
-        product = qkv(x, sequence_parallel=sequence_parallel, out=None if keeps else self._memory(x, sequence_parallel))
+        turns = self.rope_theta is not None
+        # The rotation adds the bias.
+        memory = None if keeps else self._memory(x, sequence_parallel)
+        product = qkv(x, sequence_parallel=sequence_parallel, with_bias=not turns, out=memory)
         tokens, batch = product.shape[0], x.shape[1] if x.dim() == 3 else 1
+        if turns:
+            product = self._rotated(product, positions, cache, in_place=not keeps)
         heads = product.view(tokens, batch, -1, self.head_dim)
         q, k, v = heads.split([self.own_heads, self.own_kv_heads, self.own_kv_heads], dim=2)
-        if self.rope_theta is not None:
-            where = positions if positions is not None else cache.positions(tokens) if cache is not None else None
-            cosine, sine = self._rotation(tokens, where, x.device)
-            q, k = _rotated(q, cosine, sine), _rotated(k, cosine, sine)
         context = self._attend(q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), cache)
         rows = context.permute(2, 0, 1, 3).reshape(*product.shape[:-1], -1)
         return out(rows, sequence_parallel=sequence_parallel)
@@ -115,15 +118,32 @@ class TPAttention(nn.Module):
             return scaled_dot_product_attention(one, k, v, attn_mask=mask).reshape(q.shape)
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
 
-    def _rotation(self, tokens: int, positions: torch.Tensor | None, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines of the tokens' angles, (tokens, 1, 1, head_dim / 2), fp32."""
+    def _rotated(self, product: torch.Tensor, positions: torch.Tensor | None, cache: KVCache | None, in_place: bool) -> torch.Tensor:
+        """q, k and v, (tokens, ..., columns), with their bias, q and k rotated."""
+        tokens, device, bias = product.shape[0], product.device, self.qkv.bias
+        frequencies = self._frequencies(device)
         if positions is None:
-            positions = torch.arange(tokens, device=device)
+            positions = torch.arange(tokens, device=device) if cache is None else cache.positions(tokens)
         elif tuple(positions.shape) != (tokens,):
             raise InvalidArgumentError(f"TPAttention: positions are {tuple(positions.shape)}; there is one for each of {tokens} tokens")
-        exponents = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32) / self.head_dim
-        angles = positions.to(torch.float32)[:, None] / torch.pow(float(self.rope_theta or 1.0), exponents)
-        return angles.cos()[:, None, None], angles.sin()[:, None, None]
+        rotated = self.own_heads + self.own_kv_heads
+        if torch.compiler.is_compiling():
+            product = product if bias is None else product + bias
+            return _rotated_by_torch(product, positions, frequencies, rotated)
+        rows = product.view(-1, product.shape[-1])
+        positions = positions.to(torch.int64).contiguous()
+        made = rotary(rows, positions, frequencies, rotated=rotated, bias=bias, out=rows if in_place else None)
+        return made.view(product.shape)
+
+    def _frequencies(self, device: torch.device) -> torch.Tensor:
+        """Of the pairs of a head's elements, (head_dim / 2,) fp32; kept, not a buffer, as it must not follow the layer's dtype."""
+        found = self._kept_frequencies
+        if found is None or found.device != device:
+            exponents = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32) / self.head_dim
+            found = torch.pow(float(self.rope_theta or 1.0), -exponents)
+            if not torch.compiler.is_compiling():
+                self._kept_frequencies = found
+        return found
 
     def _memory(self, x: torch.Tensor, sequence_parallel: bool | None) -> torch.Tensor:
         """Where a call without autograd puts q, k and v."""
@@ -200,10 +220,14 @@ class TPAttention(nn.Module):
         return f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}, causal={self.causal}"
 
 
-def _rotated(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """x: (tokens, batch, heads, head_dim); each head's first half is the real part, its second half the imaginary part."""
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)
+def _rotated_by_torch(product: torch.Tensor, positions: torch.Tensor, frequencies: torch.Tensor, rotated: int) -> torch.Tensor:
+    """As ``rotary``, by operators that a compiler fuses. product: (tokens, ..., columns)."""
+    angles = positions.to(torch.float32)[:, None] * frequencies
+    angles = angles.view(angles.shape[0], *[1] * (product.dim() - 1), angles.shape[1])
+    heads = product.unflatten(-1, (-1, 2 * frequencies.shape[0]))
+    first, second = heads[..., :rotated, :].float().chunk(2, dim=-1)
+    turned = torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], dim=-1)
+    return torch.cat([turned.to(product.dtype), heads[..., rotated:, :]], dim=-2).flatten(-2)
 
 
 def _check_heads(hidden_size: int, num_heads: int, num_kv_heads: int, head_dim: int | None) -> None:
