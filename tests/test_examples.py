@@ -24,13 +24,15 @@ def test_example(name, tmp_path):
     if name == "demo.py":
         assert "nobody wrote it" in done.stdout and "every tile arrived" in done.stdout
         assert (tmp_path / "out" / "ag_gemm_timeline.png").stat().st_size > 10_000
+    if name == "22_inductor_pass.py":
+        assert done.stdout.count("2 of 2 collectives are part of an operator") == 2 and " are gemm_rs of " in done.stdout
     if name == "05_torch_symmetric_memory.py":
         assert done.stdout.count(": done") == 4 and "data race on buffer" in done.stdout
 
 
 UNDER_TORCHRUN = [
     ("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("20_autotune.py", 2),
-    ("21_torch_symm.py", 3), ("demo.py", 2),
+    ("21_torch_symm.py", 3), ("22_inductor_pass.py", 2), ("demo.py", 2),
 ]  # fmt: skip
 
 
@@ -45,6 +47,7 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
     said = {
         "01_producer_consumer.py": "every tile arrived", "02_ag_gemm.py": "on rank ", "demo.py": "CPU processes",
         "04_profiler.py": "on rank ", "20_autotune.py": "* chunk=", "21_torch_symm.py": "returned [0, 0]",
+        "22_inductor_pass.py": "2 of 2 collectives are part of an operator",
     }[name]  # fmt: skip
     assert done.stdout.count(said) == (1 if name in ("demo.py", "20_autotune.py") else ranks)
     if name == "demo.py":
