@@ -70,6 +70,14 @@ def with_bias(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
     return scatter(torch.addmm(bias, x, w))
 
 
+def bias_divided_by_another_number(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return reduce(torch.addmm(bias / 3, x, w))
+
+
+def bias_of_every_row(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return reduce(torch.addmm(bias / 2, x, w))
+
+
 def wider(x: Tensor, w: Tensor) -> Tensor:
     return reduce((x @ w).double())
 
@@ -88,6 +96,8 @@ CASES = [
     (used_elsewhere, (X, W), "mm, of what it adds up, is used elsewhere"),
     (activated, (X, W), "relu, is no product"),
     (with_bias, (X, W, torch.zeros(8)), "adds a bias on every rank"),
+    (bias_divided_by_another_number, (X, W, torch.zeros(8)), "adds a bias on every rank"),
+    (bias_of_every_row, (X, W, torch.zeros(8, 8)), "no contiguous row"),
     (wider, (X, W), "is no product"),
 ]
 

@@ -5,8 +5,9 @@ choose by ``search``: all ranks try the same configs in the same order, each in 
 symmetric among the arguments as it was. A config's time is that of the slowest rank; one that fails or hangs on a rank is out on all.
 """
 
+from .contextual import ContextualAutoTuner, contextual_autotune
 from .kernel import tuned_together
 from .operator import TunedOperator, autotune
 from .report import Row, TuneReport
 
-__all__ = ["Row", "TuneReport", "TunedOperator", "autotune", "tuned_together"]
+__all__ = ["ContextualAutoTuner", "Row", "TuneReport", "TunedOperator", "autotune", "contextual_autotune", "tuned_together"]

@@ -16,6 +16,7 @@ from ...runtime.team import find_team
 from ...runtime.world import current_world
 from .communication import communicates
 from .contents import Contents, symmetric_tensors
+from .contextual import active
 from .report import TuneReport
 from .search import Options, Trial, search
 from .store import Store, machine_of
@@ -63,19 +64,22 @@ class TogetherAutotuner(Autotuner):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch, with the config that was chosen for the key; the first time in a world that is a call of all ranks."""
-        world = current_world()
-        if world is None or len(self.configs) < 2 or kwargs.get("warmup") or not self._is_together():
+        world, session = current_world(), active()
+        if session is not None and len(self.configs) > 1 and not kwargs.get("warmup"):
+            return session.launch(self, args, kwargs)
+        if world is None or len(self.configs) < 2 or kwargs.get("warmup") or not self.is_together():
             return super().run(*args, **kwargs)
-        key = self._key_of(args, kwargs)
-        chosen = self._choices().setdefault(world, {})
+        key = self.key_of(args, kwargs)
+        chosen = self.choices().setdefault(world, {})
         if key not in chosen:
             chosen[key] = self._find(world, key, args, kwargs)
         config = self.best_config = chosen[key]
         if config.pre_hook is not None:
-            config.pre_hook({**self._named(args, kwargs), **config.all_kwargs()})
+            config.pre_hook({**self.named(args, kwargs), **config.all_kwargs()})
         return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
-    def _is_together(self) -> bool:
+    def is_together(self) -> bool:
+        """Whether all ranks choose together."""
         if self.together is None:
             self.together = communicates(self._kernel())
         return self.together
@@ -86,24 +90,26 @@ class TogetherAutotuner(Autotuner):
             kernel = kernel.fn
         return kernel
 
-    def _choices(self) -> weakref.WeakKeyDictionary[Any, dict[Any, Config]]:
+    def choices(self) -> weakref.WeakKeyDictionary[Any, dict[Any, Config]]:
+        """What was chosen, by world and key."""
         # There is no constructor of this class: an Autotuner became one.
         if "choices_by_world" not in vars(self):
             self.choices_by_world: weakref.WeakKeyDictionary[Any, dict[Any, Config]] = weakref.WeakKeyDictionary()
         return self.choices_by_world
 
-    def _key_of(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    def key_of(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """As Triton's: the values of the key's arguments, and the dtypes of all."""
-        named = {name: value for name, value in self._named(args, kwargs).items() if name in self.arg_names}
+        named = {name: value for name, value in self.named(args, kwargs).items() if name in self.arg_names}
         values = [named[name] for name in self.keys if name in named]
         return (*values, *(str(value.dtype) for value in named.values() if hasattr(value, "dtype")))
 
-    def _named(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def named(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a launch by name."""
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
 
     def _find(self, world: Any, key: tuple, args: tuple, kwargs: dict[str, Any]) -> Config:
         what, team = self.base_fn.__name__, find_team(None, f"triton.autotune of {self.base_fn.__name__}")
-        named = self._named(args, kwargs)
+        named = self.named(args, kwargs)
         conflicts = {name for config in self.configs for name in config.kwargs} & kwargs.keys()
         if conflicts:
             raise InvalidArgumentError(f"{what}: {', '.join(conflicts)} is given, and is in the configs; leave one of them out")
@@ -143,7 +149,7 @@ class TogetherAutotuner(Autotuner):
             if self.user_defined_pre_hook:
                 self.pre_hook({**named, **known[report.chosen].all_kwargs()}, reset_only=True)
             barrier(team)
-        self._tell(report, key, known)
+        self.tell(report, key, known)
         return known[report.chosen]
 
     def _trial(
@@ -172,7 +178,7 @@ class TogetherAutotuner(Autotuner):
 
         return Trial(label, call, prepare, clean)
 
-    def _tell(self, report: TuneReport, key: tuple, known: dict[str, Config]) -> None:
+    def tell(self, report: TuneReport, key: tuple, known: dict[str, Config]) -> None:
         """Leave behind what Triton's autotuner does, for whoever looks at it."""
         self.report = report
         self.bench_time = report.seconds

@@ -94,7 +94,7 @@ def search(
         return said[0].found
     if len(mine.labels) == 1:
         return TuneReport(what, key, [Row(mine.labels[0], None)], mine.labels[0], team.size, 0.0)
-    _become_idle(what, team, options)
+    become_idle(what, team, options)
     rows = []
     with progress_bar(what, len(mine.labels), options.progress, team.index == 0) as advance:
         for label in mine.labels:
@@ -141,7 +141,8 @@ def _check_same(what: str, team: Team, said: Sequence[Any]) -> None:
             )
 
 
-def _become_idle(what: str, team: Team, options: Options) -> None:
+def become_idle(what: str, team: Team, options: Options) -> None:
+    """Wait for the device on all ranks of the team. Raises AutotuneError if that does not end."""
     outcomes = attempt(team, lambda: None, options.timeout, f"tuning {what} waits for earlier work")
     problem = _first_problem(team, outcomes)
     if problem is not None:
