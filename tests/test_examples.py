@@ -28,7 +28,7 @@ def test_example(name, tmp_path):
         assert "built libpushes.so" in done.stdout and "load_push: " in done.stdout
     if name == "23_inspect.py":
         assert "narrowest remote access 4 bytes" in done.stdout and "narrowest remote access 16 bytes" in done.stdout
-    if name == "22_inductor_pass.py":
+    if name == "25_inductor_pass.py":
         assert done.stdout.count("2 of 2 collectives are part of an operator") == 2 and " are gemm_rs of " in done.stdout
     if name == "05_torch_symmetric_memory.py":
         assert done.stdout.count(": done") == 4 and "data race on buffer" in done.stdout
@@ -36,7 +36,7 @@ def test_example(name, tmp_path):
 
 UNDER_TORCHRUN = [
     ("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("20_autotune.py", 2),
-    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("24_build_extern.py", 2), ("22_inductor_pass.py", 2), ("demo.py", 2),
+    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("24_build_extern.py", 2), ("25_inductor_pass.py", 2), ("demo.py", 2),
 ]  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
         "06_tensor_parallel.py": "trained weights",
         "04_profiler.py": "on rank ", "20_autotune.py": "* chunk=", "21_torch_symm.py": "returned [0, 0]",
         "24_build_extern.py": "the largest error is ",
-        "22_inductor_pass.py": "2 of 2 collectives are part of an operator",
+        "25_inductor_pass.py": "2 of 2 collectives are part of an operator",
     }[name]  # fmt: skip
     assert done.stdout.count(said) == (1 if name in ("demo.py", "20_autotune.py") else ranks)
     if name == "demo.py":

@@ -69,7 +69,7 @@ NOTHING_TO_MUTATE = (
     "examples/02_ag_gemm.py",
     "examples/06_tensor_parallel.py",
     "examples/21_torch_symm.py",
-    "examples/22_inductor_pass.py",
+    "examples/25_inductor_pass.py",
     "examples/demo.py",
 )
 """Files in which nothing waits, signals or resets; a test looks whether that is still so."""

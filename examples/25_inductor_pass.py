@@ -1,7 +1,7 @@
 """Tensor parallelism written with torch's collectives, on this package's operators: the Inductor pass finds the products beside them.
 
-On GPUs, ``torchrun --nproc-per-node 2 examples/22_inductor_pass.py``: ``torch.compile`` uses the pass. Without a GPU, by the same command
-or by ``python examples/22_inductor_pass.py`` on simulated ranks, ``torch.compile`` runs functions as they are; there the example traces
+On GPUs, ``torchrun --nproc-per-node 2 examples/25_inductor_pass.py``: ``torch.compile`` uses the pass. Without a GPU, by the same command
+or by ``python examples/25_inductor_pass.py`` on simulated ranks, ``torch.compile`` runs functions as they are; there the example traces
 the function, runs the pass on the graph, and the graph on the ranks.
 """
 
