@@ -127,6 +127,30 @@ def test_epilogues_pass_the_checks(operator, method):
         triton_dist.simulate(body, 3, args=(operator, method, "own", torch.bfloat16), **options)
 
 
+def again_with_other_contents(operator, method: str) -> float:
+    """The same tensors call after call, so that GPUs replay a graph; what the epilogue reads changes in between, and then its number."""
+    rank, size, device = triton_dist.rank(), triton_dist.world_size(), triton_dist.device()
+    a, b = (operand.to(device) for operand in operands_of(rank, 0, 12 * size, 48, 32, torch.bfloat16))
+    expected = reference_of(gemm_rs if operator is gemm_rs else gemm_ar, 0, 12 * size, 48, 32, torch.bfloat16)
+    if operator is ag_gemm:  # each rank's rows of one A, by the first rank's B
+        shards = [operands_of(other, 0, 12, 48, 32, torch.bfloat16)[0] for other in range(size)]
+        first = operands_of(0, 0, 12, 48, 32, torch.bfloat16)[1]
+        a, b, expected = shards[rank].to(device), first.to(device), torch.cat(shards).double() @ first.double()
+    residual, out = (torch.zeros(expected.shape, dtype=torch.bfloat16, device=device) for _ in range(2))
+    worst = 0.0
+    for call in range(5):
+        residual.fill_(call)
+        operator(a, b, out=out, method=method, epilogue=epilogues.add(residual))
+        worst = max(worst, relative_error(out, expected + call))
+    operator(a, b, out=out, method=method, epilogue=epilogues.scale(2.0))
+    return max(worst, relative_error(out, 2 * expected))
+
+
+@pytest.mark.parametrize(("operator", "method"), OWN, ids=names(OWN))
+def test_epilogues_of_calls_that_come_again(world, operator, method):
+    assert max(world(again_with_other_contents, 2, args=(operator, method))) < 1.2e-2
+
+
 READY_MADE = {
     "relu": (lambda other: epilogues.relu, lambda x, other: x.relu()),
     "silu": (lambda other: epilogues.silu, lambda x, other: torch.nn.functional.silu(x)),

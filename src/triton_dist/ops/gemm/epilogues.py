@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 import triton_dist
 
 from ...errors import InvalidArgumentError
-from ...runtime.preload import Launch, specialization
+from ...runtime.preload import Launch, preload, specialization
 
 _ELEMENTS = 2048
 _PROGRAMS = 1056
@@ -155,7 +155,10 @@ def epilogue_key(epilogue: Epilogue | None) -> tuple[Hashable, ...]:
 def apply_to(out: torch.Tensor, epilogue: Epilogue | None) -> None:
     """The epilogue of what lies in ``out``, (rows, columns) with last stride 1, queued on the current stream; nothing without one."""
     if epilogue is not None and out.numel():
-        epilogue_launch(out, epilogue).run()
+        launch = epilogue_launch(out, epilogue)
+        # A caller may be in the capture of a CUDA graph, in which Triton by itself can't load a kernel.
+        preload("an epilogue", (*specialization(*launch.arguments), *epilogue_key(epilogue)), lambda: [launch])
+        launch.run()
 
 
 def epilogue_launch(out: torch.Tensor, epilogue: Epilogue) -> Launch:
