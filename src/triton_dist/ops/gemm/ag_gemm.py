@@ -150,8 +150,9 @@ def run_ag_gemm(
     gathered: (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A.
     """
     team = find_team(group, "ag_gemm")
-    replays = Replays.here("ag_gemm", team) if gathered is None else None
-    if replays is not None:
+    replays = Replays.here("ag_gemm", team)
+    more = () if gathered is None else (gathered,)
+    if replays is not None and not more:
         graph = replays.find(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles))
         if graph is not None and out is not None:
             graph.replay()
@@ -181,7 +182,7 @@ def run_ag_gemm(
         else:
             enqueue = _fused(problem, by_kernel=plan.method == "fused_kernel")
         if replays is not None and problem.shard is a_shard:
-            replays.run(_call_key((a_shard, b, out), (scale_a, scale_b), method, tiles), enqueue)
+            replays.run(_call_key((a_shard, b, out, *more), (scale_a, scale_b), method, tiles), enqueue)
         else:
             enqueue()
         if gathered is not None and plan.method != "split":
