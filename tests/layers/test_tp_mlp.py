@@ -274,7 +274,9 @@ def test_ranks_that_torch_numbers_otherwise(monkeypatch):
         dist.init_process_group("gloo")
         made(group=dist.group.WORLD)
 
-    other = lambda what: types.SimpleNamespace(rank=1 - triton_dist.rank(), device=triton_dist.device())  # noqa: E731
+    def other(what: str) -> types.SimpleNamespace:
+        return types.SimpleNamespace(rank=1 - triton_dist.rank(), device=triton_dist.device())
+
     monkeypatch.setattr(placement, "require_world", other)
     with pytest.raises(errors.InvalidArgumentError, match=r"is rank \d of torch.distributed and rank \d of triton_dist"):
         triton_dist.simulate(call, 2)
