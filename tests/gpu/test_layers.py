@@ -20,7 +20,7 @@ def test_layers_on_gpus(ranks):
     if ranks > GPUS:
         pytest.skip(f"needs {ranks} GPUs")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=480)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if line.endswith(": right") or ": wrong on ranks" in line]
     assert lines == [f"{part}: right" for part in PARTS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
@@ -17,6 +18,7 @@ from tests.layers.references import (
     relative_error,
 )
 from triton_dist.layers import TPMLP, TPAttention
+from triton_dist.ops.gemm import custom_ops
 
 HIDDEN, INTERMEDIATE = 24, 48
 
@@ -100,3 +102,18 @@ def test_a_compiled_mlp_without_gradients(mirrored, form):
     with torch.no_grad():
         out = torch.compile(layer, backend="eager", fullgraph=True)(x)
     assert relative_error(out, mlp_reference(x.double(), {n: v.double() for n, v in state.items()}, "gelu", False)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["group", "mesh", "dimension"])
+def test_compiled_layers_name_their_group(mirrored, monkeypatch, name):
+    names = []
+    monkeypatch.setattr(custom_ops, "_size", lambda name: names.append(name) or 2)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("data", "tensor"))
+        group = {"group": mesh.get_group("tensor"), "mesh": mesh["tensor"], "dimension": (mesh, "tensor")}[name]
+        for layer in (TPMLP(HIDDEN, INTERMEDIATE, bias=True, group=group), TPAttention(HIDDEN, 4, 2, head_dim=4, group=group)):
+            torch.compile(layer, backend="aot_eager", fullgraph=True)(leaf(1, 4, HIDDEN)).sum().backward()
+        assert set(names) == {mesh.get_group("tensor").group_name}
+    finally:
+        dist.destroy_process_group()

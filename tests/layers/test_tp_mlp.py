@@ -6,6 +6,7 @@ Tests that take ``world`` run on simulated ranks here, and in ``tests/gpu`` on G
 from __future__ import annotations
 
 import copy
+import types
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from triton_dist.layers import TPMLP, parallel_linear, placement, tp_mlp
 from triton_dist.runtime.team import Team
 
 HIDDEN, INTERMEDIATE = 24, 48
-TOLERANCE = {torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 8e-2}
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 """Each of the three steps rounds, and an input of relu that rounds to 0 or away from it changes a gradient by more."""
 
 
@@ -110,11 +111,13 @@ def test_an_mlp_in_both_forms_by_turns(world, world_size):
 
 
 def by_columns() -> float:
-    """x lies in memory by columns, and the result goes where it is told to."""
+    """x lies in memory by columns, the result goes where it is told to, and memory is made in inference mode and used outside of it."""
     device, state = triton_dist.device(), mlp_state(HIDDEN, INTERMEDIATE, True, False, torch.float32)
     layer = TPMLP(HIDDEN, INTERMEDIATE, sequence_parallel=False)
     layer.load_full_state(state)
     x, out = leaf(1, HIDDEN, 5).to(device).t(), torch.full((5, HIDDEN), float("nan"), device=device)
+    with torch.inference_mode():
+        layer(x)
     with torch.no_grad():
         found = layer(x)
         assert layer(x, out=out) is out
@@ -264,6 +267,19 @@ def test_an_mlp_of_another_group():
 
     with pytest.raises(errors.NotInTeamError, match=r"rank 2 is not in the team of ranks \[0, 1\]"):
         triton_dist.simulate(call, 3)
+
+
+def test_ranks_that_torch_numbers_otherwise(monkeypatch):
+    def call() -> None:
+        dist.init_process_group("gloo")
+        made(group=dist.group.WORLD)
+
+    def other(what: str) -> types.SimpleNamespace:
+        return types.SimpleNamespace(rank=1 - triton_dist.rank(), device=triton_dist.device())
+
+    monkeypatch.setattr(placement, "require_world", other)
+    with pytest.raises(errors.InvalidArgumentError, match=r"is rank \d of torch.distributed and rank \d of triton_dist"):
+        triton_dist.simulate(call, 2)
 
 
 def test_an_mlp_needs_a_world():

@@ -24,11 +24,12 @@ class KVCache:
             if not isinstance(value, int) or value < 1:
                 raise InvalidArgumentError(f"KVCache: {name}={value!r} must be a positive integer")
         shape = (batch, kv_heads, max_length, head_dim)
-        # Zeros: what lies behind the last token is multiplied by a weight of 0, and must not be infinite.
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
-        self._steps = torch.arange(max_length, device=device)
-        self.length: int | torch.Tensor = torch.zeros(1, dtype=torch.int64, device=device) if static else 0
+        with torch.inference_mode(False):  # tensors of that mode could not be written to outside of it
+            # Zeros: what lies behind the last token is multiplied by a weight of 0, and must not be infinite.
+            self.keys = torch.zeros(shape, dtype=dtype, device=device)
+            self.values = torch.zeros(shape, dtype=dtype, device=device)
+            self._steps = torch.arange(max_length, device=device)
+            self.length: int | torch.Tensor = torch.zeros(1, dtype=torch.int64, device=device) if static else 0
 
     @property
     def max_length(self) -> int:

@@ -82,7 +82,8 @@ class _Scratch:
             nbytes = math.prod(shape) * dtype.itemsize
             if len(self._tensors) >= _MOST_TENSORS:
                 self._tensors.clear()
-            found = self._tensors[shape, dtype] = self._buffer.at_least(nbytes)[:nbytes].view(dtype).view(shape)
+            with torch.inference_mode(False):  # a tensor of that mode could not be written to outside of it
+                found = self._tensors[shape, dtype] = self._buffer.at_least(nbytes)[:nbytes].view(dtype).view(shape)
         return found
 
 

@@ -137,13 +137,17 @@ class TPAttention(nn.Module):
 
     def _frequencies(self, device: torch.device) -> torch.Tensor:
         """Of the pairs of a head's elements, (head_dim / 2,) fp32; kept, not a buffer, as it must not follow the layer's dtype."""
+        if torch.compiler.is_compiling():
+            return self._made_frequencies(device)
         found = self._kept_frequencies
         if found is None or found.device != device:
-            exponents = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32) / self.head_dim
-            found = torch.pow(float(self.rope_theta or 1.0), -exponents)
-            if not torch.compiler.is_compiling():
-                self._kept_frequencies = found
+            with torch.inference_mode(False):  # autograd keeps no tensor of that mode
+                found = self._kept_frequencies = self._made_frequencies(device)
         return found
+
+    def _made_frequencies(self, device: torch.device) -> torch.Tensor:
+        exponents = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32) / self.head_dim
+        return torch.pow(float(self.rope_theta or 1.0), -exponents)
 
     def _memory(self, x: torch.Tensor, sequence_parallel: bool | None) -> torch.Tensor:
         """Where a call without autograd puts q, k and v."""
