@@ -37,7 +37,7 @@ from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
 from . import library
 from .ag_gemm_kernels import any_gemm_kernel, gathered_gemm_kernel, push_shard_kernel
 from .call import Call, Operator, run_call
-from .epilogues import Epilogue, apply_to, epilogue_key, epilogue_options, refuse_epilogue
+from .epilogues import Epilogue, apply_to, arguments_of, epilogue_key, epilogue_options, refuse_epilogue
 from .gradients import AgGemm, refuse_output, wants_gradient
 from .operands import DTYPES as DTYPES
 from .operands import FP8, Operands, Request
@@ -143,7 +143,7 @@ def ag_gemm(
         options["group"] = custom_ops.name_of("ag_gemm", group)
         result = custom_ops.ag_gemm_op(a_shard, b, *options.values())
         return result if out is None else out.copy_(result)
-    if wants_gradient(a_shard, b):
+    if wants_gradient(a_shard, b, *arguments_of(epilogue)):
         from .gemm_rs import gemm_rs
 
         refuse_output("ag_gemm", out, scale_a, scale_b)
@@ -170,24 +170,39 @@ def _prepare(call: Call) -> Callable[[], None] | None:
         gathered_product = library.nccl_ag_gemm if plan.method == "nccl" else library.torch_ag_gemm
         gathered_product(operands.a, operands.b, call.out, operands.scales, group)
         apply_to(call.out, operands.epilogue)
+        if call.gathered is not None:
+            gather_launch(operands.a, call.gathered, team, group).run()
         return None
     if plan.method == "split":
-        return _split(problem)
+        return _split(problem, call.gathered)
     if plan.method == "pipelined":
-        return _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
-    return _fused(problem, by_kernel=plan.method == "fused_kernel")
+        multiply = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
+    else:
+        multiply = _fused(problem, by_kernel=plan.method == "fused_kernel")
+    return multiply if call.gathered is None else functools.partial(_and_copy_gathered, problem, multiply, call.gathered)
 
 
-def _split(problem: _Problem) -> Callable[[], None]:
-    """The all-gather and the product by cuBLAS, ready to be queued on the current stream."""
+def _and_copy_gathered(problem: _Problem, multiply: Callable[[], None], target: torch.Tensor) -> None:
+    """What the product has read, in stream order behind it: the next call, which lets the peers overwrite it, comes after."""
+    multiply()
+    space: _Workspace = workspace("ag_gemm", problem.team.ranks, lambda: _make_workspace(problem))
+    source, begin = space.gathered_rows(problem), problem.team.index * problem.rows
+    end = begin + problem.rows
+    for rows, part in ((slice(0, begin), source[:begin]), (slice(begin, end), problem.shard), (slice(end, None), source[end:])):
+        target[rows].copy_(part)
+
+
+def _split(problem: _Problem, gathered: torch.Tensor | None) -> Callable[[], None]:
+    """The all-gather, to ``gathered`` if given, and the product by cuBLAS, ready to be queued on the current stream."""
     team, shard = problem.team, problem.shard
-    nbytes = team.size * shard.numel() * shard.element_size()
-    buffer: GrowingBuffer = workspace(
-        "ag_gemm split",
-        team.ranks,
-        lambda: GrowingBuffer("ag_gemm", lambda size: torch.empty(size, dtype=torch.uint8, device=shard.device)),
-    )
-    gathered = buffer.at_least(nbytes)[:nbytes].view(shard.dtype).view(-1, problem.depth)
+    if gathered is None:
+        nbytes = team.size * shard.numel() * shard.element_size()
+        buffer: GrowingBuffer = workspace(
+            "ag_gemm split",
+            team.ranks,
+            lambda: GrowingBuffer("ag_gemm", lambda size: torch.empty(size, dtype=torch.uint8, device=shard.device)),
+        )
+        gathered = buffer.at_least(nbytes)[:nbytes].view(shard.dtype).view(-1, problem.depth)
     gather = gather_launch(shard, gathered, team, problem.group)
 
     def enqueue() -> None:

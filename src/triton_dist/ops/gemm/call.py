@@ -35,7 +35,8 @@ class Operator:
 
 @dataclass(frozen=True)
 class Call:
-    """One call with checked arguments, for an operator to carry out. tiles: as given; None leaves them to the operator."""
+    """One call with checked arguments, for an operator to carry out. tiles: as given; None leaves them to the operator. gathered: see
+    ``Request``."""
 
     operands: Operands
     out: torch.Tensor
@@ -43,6 +44,7 @@ class Call:
     group: object
     method: str
     tiles: Tiles | None
+    gathered: torch.Tensor | None
 
 
 def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Callable[[], None] | None]) -> torch.Tensor:
@@ -53,7 +55,7 @@ def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Cal
     on one rank.
     """
     team = find_team(request.group, operator.name)
-    replays = Replays.here(operator.name, team)
+    replays = Replays.here(operator.name, team) if request.gathered is None else None
     if replays is not None and request.out is not None:
         graph = replays.find(request.key(operator.name, request.out))
         if graph is not None:
@@ -91,4 +93,4 @@ def _checked(operator: Operator, request: Request, team: Team) -> Call:
     out = checked_output(what, request.out, operator.result_rows(operands.a.shape[0], team), operands, strided=operator.gathers)
     if request.tiles is not None:
         check_tiles(request.tiles, operator.most_blocks, operands.a.element_size())
-    return Call(operands, out, team, request.group, request.method, request.tiles)
+    return Call(operands, out, team, request.group, request.method, request.tiles, request.gathered)

@@ -24,10 +24,11 @@ from triton.runtime.jit import JITFunction
 from ...errors import InvalidArgumentError
 from ..collectives.all_gather import gather_launch
 from ..collectives.all_reduce import all_reduce
+from ..collectives.arguments import library_can, process_group_of
 from ..team import GrowingBuffer, Team, workspace
 from . import library
 from .call import Call, Operator, run_call
-from .epilogues import Epilogue, apply_to, refuse_epilogue
+from .epilogues import Epilogue, apply_to, arguments_of, refuse_epilogue
 from .gemm_rs import run_gemm_rs
 from .gradients import GemmAr, refuse_output, wants_gradient
 from .operands import Operands, Request
@@ -73,7 +74,7 @@ def gemm_ar(
         options["group"] = custom_ops.name_of("gemm_ar", group)
         result = custom_ops.gemm_ar_op(a, b, bias, *options.values())
         return result if out is None else out.copy_(result)
-    if wants_gradient(a, b, bias):
+    if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_ar", out, scale_a, scale_b)
         refuse_epilogue("gemm_ar", epilogue, "autograd knows")
         return GemmAr.apply(a, b, bias, lambda a, b, bias: run_gemm_ar(a, b, bias=bias, **options))
@@ -145,7 +146,7 @@ def _scatter_and_gather(operands: Operands, out: torch.Tensor, team: Team, group
     options = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": operands.after(team.index * rows).epilogue}
     own = "pipelined" if nbytes > GATHERED_BYTES else "split"
     run_gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, **options)
-    if nbytes <= GATHERED_BYTES or not dist.is_initialized():
+    if nbytes <= GATHERED_BYTES or not library_can(group, out.device):
         gather_launch(part, out, team, group).run()
     else:
-        dist.all_gather_into_tensor(out, part, group=group)  # type: ignore[arg-type]
+        dist.all_gather_into_tensor(out, part, group=process_group_of(group))

@@ -44,7 +44,10 @@ class Operands:
 
 @dataclass(slots=True)
 class Request:
-    """One call as a caller made it; see ``ag_gemm``, ``gemm_rs`` and ``gemm_ar``."""
+    """One call as a caller made it; see ``ag_gemm``, ``gemm_rs`` and ``gemm_ar``.
+
+    gathered: for ``ag_gemm``, (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A.
+    """
 
     a: torch.Tensor
     b: torch.Tensor
@@ -57,6 +60,7 @@ class Request:
     scale_b: torch.Tensor | None = None
     out_dtype: torch.dtype | None = None
     epilogue: object = None
+    gathered: torch.Tensor | None = None
 
     def key(self, what: str, out: torch.Tensor | None) -> Hashable:
         """What makes two calls of an operator the same to the device (see ``replay``); None for what is no call, as the checks will say."""
