@@ -258,6 +258,12 @@ def test_epilogues_have_no_gradient(operator):
     assert all((out >= 0).all() for out in triton_dist.simulate(call, 2, args=(False,)))
 
 
+def test_what_an_epilogue_reads_has_no_gradient():
+    row = torch.ones(4, requires_grad=True)
+    with pytest.raises(errors.InvalidArgumentError, match="no epilogue is one that autograd knows"):
+        triton_dist.simulate(square, 2, kwargs={"epilogue": epilogues.add(row)})
+
+
 @pytest.mark.parametrize("operator", [ag_gemm, gemm_rs, gemm_ar])
 def test_epilogues_are_not_traced(monkeypatch, operator):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)

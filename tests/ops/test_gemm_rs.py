@@ -86,6 +86,14 @@ def test_sums_of_products_of_odd_shapes(world, shape, operator, method):
         assert max(world(body, 3, args=(operator, *shape, dtype), kwargs=options)) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize(("operator", "method"), [(gemm_rs, "split"), (gemm_ar, "split"), (gemm_ar, "two_shot")])
+def test_pushed_sums_of_more_tiles_than_programs(world, operator, method):
+    """Several tiles of each part for a program, and a last one that is not whole."""
+    rows, size = (200, 3) if method == "two_shot" else (700, 2)
+    options = {"calls": 1, "method": method}
+    assert max(world(body, size, args=(operator, rows, 2100, 16, torch.bfloat16), kwargs=options)) < 8e-3
+
+
 @pytest.mark.parametrize("turned", ["", "b"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])

@@ -37,7 +37,7 @@ from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
 from . import library
 from .ag_gemm_kernels import any_gemm_kernel, gathered_gemm_kernel, push_shard_kernel
 from .call import Call, Operator, run_call
-from .epilogues import Epilogue, apply_to, epilogue_key, epilogue_options, refuse_epilogue
+from .epilogues import Epilogue, apply_to, arguments_of, epilogue_key, epilogue_options, refuse_epilogue
 from .gradients import AgGemm, refuse_output, wants_gradient
 from .operands import DTYPES as DTYPES
 from .operands import FP8, Operands, Request
@@ -143,7 +143,7 @@ def ag_gemm(
         options["group"] = custom_ops.name_of("ag_gemm", group)
         result = custom_ops.ag_gemm_op(a_shard, b, *options.values())
         return result if out is None else out.copy_(result)
-    if wants_gradient(a_shard, b):
+    if wants_gradient(a_shard, b, *arguments_of(epilogue)):
         from .gemm_rs import gemm_rs
 
         refuse_output("ag_gemm", out, scale_a, scale_b)
@@ -174,24 +174,15 @@ def _prepare(call: Call) -> Callable[[], None] | None:
     if plan.method == "split":
         return _split(problem, call.gathered)
     if plan.method == "pipelined":
-        enqueue = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
+        multiply = _pipelined(replace(problem, tiles=replace(problem.tiles, blocks=1)))
     else:
-        enqueue = _fused(problem, by_kernel=plan.method == "fused_kernel")
-    return enqueue if call.gathered is None else _with_gathered(enqueue, problem, call.gathered)
+        multiply = _fused(problem, by_kernel=plan.method == "fused_kernel")
+    return multiply if call.gathered is None else functools.partial(_and_copy_gathered, problem, multiply, call.gathered)
 
 
-def _with_gathered(enqueue: Callable[[], None], problem: _Problem, target: torch.Tensor) -> Callable[[], None]:
-    """A call that hands out what its product has read, too."""
-
-    def enqueue_both() -> None:
-        enqueue()
-        _copy_gathered(problem, target)
-
-    return enqueue_both
-
-
-def _copy_gathered(problem: _Problem, target: torch.Tensor) -> None:
+def _and_copy_gathered(problem: _Problem, multiply: Callable[[], None], target: torch.Tensor) -> None:
     """What the product has read, in stream order behind it: the next call, which lets the peers overwrite it, comes after."""
+    multiply()
     space: _Workspace = workspace("ag_gemm", problem.team.ranks, lambda: _make_workspace(problem))
     source, begin = space.gathered_rows(problem), problem.team.index * problem.rows
     end = begin + problem.rows

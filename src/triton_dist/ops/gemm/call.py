@@ -57,7 +57,7 @@ def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Cal
     on one rank.
     """
     team = find_team(request.group, operator.name)
-    replays = Replays.here(operator.name, team)
+    replays = Replays.here(operator.name, team) if request.gathered is None else None
     if replays is not None and request.out is not None:
         graph = replays.find(request.key(operator.name, request.out))
         if graph is not None:

@@ -130,6 +130,11 @@ def as_epilogue(what: str, given: object) -> Epilogue | None:
         raise InvalidArgumentError(f"{what}: {error}") from None
 
 
+def arguments_of(epilogue: object) -> tuple:
+    """What the function gets besides the tile, for autograd to look at."""
+    return epilogue.arguments if isinstance(epilogue, Epilogue) else ()
+
+
 def refuse_epilogue(what: str, epilogue: object, who: str) -> None:
     """Raises InvalidArgumentError if there is one. who: what has no way to deal with it, "autograd knows"."""
     if epilogue is not None:

@@ -28,7 +28,7 @@ from ..collectives.arguments import library_can, process_group_of
 from ..team import GrowingBuffer, Team, workspace
 from . import library
 from .call import Call, Operator, run_call
-from .epilogues import Epilogue, apply_to, refuse_epilogue
+from .epilogues import Epilogue, apply_to, arguments_of, refuse_epilogue
 from .gemm_rs import run_gemm_rs
 from .gradients import GemmAr, refuse_output, wants_gradient
 from .operands import Operands, Request
@@ -74,7 +74,7 @@ def gemm_ar(
         options["group"] = custom_ops.name_of("gemm_ar", group)
         result = custom_ops.gemm_ar_op(a, b, bias, *options.values())
         return result if out is None else out.copy_(result)
-    if wants_gradient(a, b, bias):
+    if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_ar", out, scale_a, scale_b)
         refuse_epilogue("gemm_ar", epilogue, "autograd knows")
         return GemmAr.apply(a, b, bias, lambda a, b, bias: run_gemm_ar(a, b, bias=bias, **options))

@@ -45,7 +45,7 @@ from ..team import GrowingBuffer, Team, workspace
 from . import library
 from .ag_gemm import ag_gemm
 from .call import Call, Operator, run_call
-from .epilogues import Epilogue, apply_to, epilogue_key, refuse_epilogue
+from .epilogues import Epilogue, apply_to, arguments_of, epilogue_key, refuse_epilogue
 from .gradients import GemmRs, refuse_output, wants_gradient
 from .operands import Operands, Request
 from .plan import Tiles
@@ -126,7 +126,7 @@ def gemm_rs(
         options["group"] = custom_ops.name_of("gemm_rs", group)
         result = custom_ops.gemm_rs_op(a, b, bias, *options.values())
         return result if out is None else out.copy_(result)
-    if wants_gradient(a, b, bias):
+    if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_rs", out, scale_a, scale_b)
         refuse_epilogue("gemm_rs", epilogue, "autograd knows")
 
@@ -156,8 +156,8 @@ def _prepare(call: Call) -> Callable[[], None] | None:
     operands, out, team, group = call.operands, call.out, call.team, call.group
     itemsize = operands.a.element_size()
     shape = (out.shape[0], operands.columns, operands.depth, itemsize)
-    known = library_can(group, out.device)
-    chosen = choose_rs_method(call.method, team.size, *shape, out.device.type, suits_scattering(operands, out), known)
+    tma = suits_scattering(operands, out)
+    chosen = choose_rs_method(call.method, team.size, *shape, out.device.type, tma, library_can(group, out.device))
     if chosen in ("library", "torch"):
         (library.reduce_scatter_product if chosen == "library" else library.torch_gemm_rs)(operands, out, team, group)
         apply_to(out, operands.epilogue)

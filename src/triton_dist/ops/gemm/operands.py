@@ -46,7 +46,7 @@ class Operands:
 class Request:
     """One call as a caller made it; see ``ag_gemm``, ``gemm_rs`` and ``gemm_ar``.
 
-    gathered: (size * M_local, K), contiguous, of A's dtype: ``ag_gemm`` writes the gathered rows of A there, too.
+    gathered: for ``ag_gemm``, (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A.
     """
 
     a: torch.Tensor

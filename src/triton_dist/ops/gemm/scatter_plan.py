@@ -76,7 +76,8 @@ def choose_rs_method(
 ) -> str:
     """The method for ``rows`` of the result on each of ``size`` ranks; on the simulator "auto" is "pipelined".
 
-    tma: whether "fused" can have the operands. library: whether there is one; None: if ``torch.distributed`` is initialised.
+    tma: whether "fused" can have the operands. library: whether there is one for the group; None: if ``torch.distributed`` is
+    initialised.
     """
     if method != "auto":
         return method
