@@ -63,6 +63,13 @@ def layout_of(attribute: object, asm: str, shape: tuple[int, ...]) -> Layout | N
     return Layout(*(tuple(one) for one in layouts[0]))
 
 
+def times_laid_out(attribute: object, asm: str, shape: tuple[int, ...]) -> int:
+    """In how many layouts a block runs; 0 if that is not known."""
+    if not isinstance(attribute, str) or not attribute:
+        return 0
+    return len(json.loads(bytes.fromhex(attribute)).get(_key(asm, shape), []))
+
+
 def _key(asm: str, shape: tuple[int, ...]) -> str:
     return f"{hashlib.sha256(asm.encode()).hexdigest()[:16]} {shape}"
 
