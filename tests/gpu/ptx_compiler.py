@@ -1,8 +1,10 @@
-"""A fault of ptxas 12.8 (Triton 3.6 and 3.7 have it), measured: products of 64 bits, lower and upper halves of one product in a kernel.
+"""Faults of compilers that blocks meet, measured. One of ptxas 12.8 (Triton 3.6 and 3.7 have it): both halves of one product of 64 bits.
 
 With both halves wanted and registers scarce, ptxas 12.8.93 computes ``al * bh + ah * bl`` by ``IMAD.HI.U32``, which gives its upper 32
 bits, where the lower ones are to be added: the upper half of ``mad.lo.u64`` becomes ``hi(al * bl + c) + hi(al * bh + ah * bl)``. ptxas
 12.9.86 does it by ``IMAD.WIDE.U32`` and is right. Kernels with only one of the halves are right with both.
+
+One of Triton 3.6 and 3.7: a block that is not pure, on a tile whose result is stored in another layout than the block's, runs once in each.
 """
 
 from __future__ import annotations
@@ -42,6 +44,17 @@ def verdict(simulator: dict[str, np.ndarray], gpu: dict[str, np.ndarray], inputs
     text = f"mad.lo.u64 beside mad.hi.u64: of {found.size} {int(right.sum())} right, {int(known.sum())} with the fault of ptxas 12.8"
     left = int((~right & ~known).sum())
     return text + (f", {left} WRONG OTHERWISE" if left else "") + ("" if others else "; another output WRONG"), others and not left
+
+
+def twice() -> Program:
+    """A block that counts its runs, element by element, and whose result is stored in another layout."""
+    text = "red.global.add.u32 [$1], 1; mov.u32 $0, %tid.x;"
+    source = (
+        "@triton.jit\ndef kernel(words, out):\n    i = tl.arange(0, 512)\n"
+        f"    seen = tl.inline_asm_elementwise({text!r}, '=r,l', [words + i], dtype=tl.int32, is_pure=False, pack=1)\n"
+        "    tl.store(out + i, seen)\n"
+    )
+    return Program("twice", source, {}, {"words": np.zeros(512, np.int32), "out": np.zeros(512, np.int32)})
 
 
 def ptxas_version(capability: int) -> str:

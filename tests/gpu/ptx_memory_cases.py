@@ -207,7 +207,7 @@ def thread_programs() -> Iterator[Program]:
     for name, text in _PER_THREAD.items():
         source = _kernel("words", _asm(text, "=r,l", "words", "tl.int32"))
         yield Program(f"threads.{name.replace(' ', '_')}", source, {}, {"words": np.zeros(512, np.int32)}, labels={"words": name})
-    for block in (4, 32, 128, 512):
+    for block in (4, 32, 128):
         text = "red.global.add.u32 [$1], 1; mov.u32 $0, %tid.x; and.b32 $0, $0, 3;"
         source = _kernel(
             "words, out, BLOCK: tl.constexpr",
@@ -216,6 +216,26 @@ def thread_programs() -> Iterator[Program]:
         )
         outputs = {"words": np.zeros(block, np.int32), "out": np.zeros(block, np.int32)}
         yield Program(f"threads.tile_of_{block}", source, {}, outputs, {"BLOCK": block}, labels={"words": text, "out": text})
+    yield from _layout_programs()
+
+
+_TELL = "{ .reg .u32 %t; mov.u32 %t, %tid.x; red.global.add.u32 [$1], 1; st.global.u32 [$2], %t; mov.u32 $0, 0; }"
+"""Counts how often an element is visited, and tells by which thread."""
+
+
+def _layout_programs() -> Iterator[Program]:
+    """Tiles with several elements a thread: the compiler lays them out as the loads around the block want it, or in its default way."""
+    tiles = {
+        "default": ("tl.arange(0, 512)", "i * 1"),
+        "behind_a_load": ("tl.arange(0, 512)", "tl.load(source + i)"),
+        "of_two_axes": ("tl.arange(0, 16)[:, None] * 32 + tl.arange(0, 32)[None, :]", "tl.load(source + i)"),
+        "across": ("tl.arange(0, 16)[:, None] + tl.arange(0, 32)[None, :] * 16", "tl.load(source + i)"),
+    }
+    for name, (elements, index) in tiles.items():
+        source = _kernel("source, words, out", f"i = {elements}", f"k = {index}", _asm(_TELL, "=r,l,l", "words + k, out + k", "tl.int32"))
+        outputs = {"words": np.zeros(512, np.int32), "out": np.zeros(512, np.int32)}
+        places = {"source": np.arange(512, dtype=np.int32)}
+        yield Program(f"threads.tile_{name}", source, places, outputs, labels={"words": _TELL, "out": _TELL})
 
 
 _PACKED = {

@@ -12,6 +12,7 @@ import time
 import ml_dtypes
 import numpy as np
 import torch
+import triton
 
 from tests.gpu import ptx_compiler
 from tests.gpu.programs import Program, canonical_bits, run, simulated
@@ -87,7 +88,9 @@ def check_compiler(device: str) -> bool:
     text, known = ptx_compiler.verdict(ours, gpu, program.inputs)
     version = ptx_compiler.ptxas_version(10 * torch.cuda.get_device_capability()[0]) if torch.cuda.is_available() else "none"
     print(f"compiler: ptxas {version}, {text}", flush=True)
-    return known
+    runs = sorted(set(run(ptx_compiler.twice(), device)["words"].tolist()))
+    print(f"compiler: Triton {triton.__version__}, an impure block whose result is stored runs {runs} times an element", flush=True)
+    return known and runs in ([1], [2])
 
 
 def main() -> int:

@@ -25,4 +25,5 @@ RUNNING: tuple[Lint, ...] = (
     Lint("TD118", "signal-pad-left-set", "A word of a signal pad is not zero when everything has run: a signal to its next user."),
     Lint("TD119", "asm-hides-operand", "Inline assembly declares a register by a name that the compiler may have given to an operand."),
     Lint("TD120", "asm-overwrites-operand", "Inline assembly writes a result before it has read an operand of the same kind.", warns=True),
+    Lint("TD121", "asm-runs-twice", "Inline assembly with an effect stands on a tile that the compiler lays out twice, and runs twice."),
 )  # fmt: skip

@@ -75,6 +75,7 @@ class ModuleEmitter:
         self.threads = threads
         self.timing = timing
         self.checked = checked
+        self.attributes = module.attributes
         self.lines: list[str] = []
         self.locations: list[Location] = []
         self.functions = {str(op.attributes["sym_name"]): op for op in module.regions[0][0].operations if op.name == "tt.func"}

@@ -16,7 +16,9 @@ from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend, CUDAOptions
 
-FORMAT = 1
+from .asm_layouts import ATTRIBUTE, find_layouts, needs_layouts
+
+FORMAT = 2
 """Version of the stored form; part of Triton's cache key."""
 
 
@@ -65,7 +67,7 @@ class SimCompiler:
 
     def add_stages(self, stages: dict, options: SimOptions, language) -> None:
         stages["ttir"] = lambda module, metadata: self._make_ttir(module, metadata, options)
-        stages["simir"] = lambda module, metadata: self._generic_form(module).encode()
+        stages["simir"] = lambda module, metadata: self._generic_form(module, self._layouts(module, options)).encode()
 
     def _make_ttir(self, module, metadata: dict, options: SimOptions):
         module = self.cuda.make_ttir(module, metadata, options, self.capability)
@@ -73,7 +75,28 @@ class SimCompiler:
         metadata["shared"] = 0
         return module
 
-    def _generic_form(self, module) -> str:
+    def _layouts(self, module, options: SimOptions) -> str:
+        """How the CUDA back end lays out tiles of inline assembly, see ``asm_layouts``; "" where that is not needed or known."""
+        if not needs_layouts(str(module)):
+            return ""
+        copy, context = self._copy(module)
+        metadata = {"target": self.cuda.target, **vars(options)}
+        try:
+            return find_layouts(str(self.cuda.make_ttgir(copy, metadata, options, self.capability)))
+        except RuntimeError:
+            # Passes that do not take a kernel of the simulator's: then nothing is known, and nothing else is lost.
+            return ""
+
+    def _generic_form(self, module, layouts: str) -> str:
+        copy, context = self._copy(module)
+        builder = ir.builder(context)
+        if layouts:
+            copy.set_attr(ATTRIBUTE, builder.get_string_attr(layouts))
+        copy.set_attr("generic", builder.get_int32_attr(1))
+        return str(copy)
+
+    def _copy(self, module):
+        """The module in a context of its own, and that."""
         context = ir.context()
         ir.load_dialects(context)
         self.load_dialects(context)
@@ -85,5 +108,4 @@ class SimCompiler:
         finally:
             os.unlink(path)
         copy.context = context
-        copy.set_attr("generic", ir.builder(context).get_int32_attr(1))
-        return str(copy)
+        return copy, context

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UnsupportedOperationError
+from .asm_layouts import ATTRIBUTE, layout_of
 from .codegen import FunctionEmitter, handles
 from .ir import Operation
 from .ptx.binding import bind
@@ -42,7 +43,9 @@ def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
     if shape is None:
         call = f"run_scalar(C, {name}, {operands}, {_kinds(emitter, operation, 'varying')}, {emitter.mask}, {where})"
     else:
-        call = f"run_tile(C, {name}, {operands}, {shape}, {emitter.mask}, {where})"
+        layout = layout_of(emitter.module.attributes.get(ATTRIBUTE), str(attributes["asm_string"]), shape)
+        laid_out = "None" if layout is None else emitter.module.constant(layout, "layout")
+        call = f"run_tile(C, {name}, {operands}, {shape}, {laid_out}, {emitter.mask}, {where})"
     emitter.line(f"{targets}yield from inline_asm.{call}")
 
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import triton
+
 from ..analysis import walk
+from ..asm_layouts import ATTRIBUTE, times_laid_out
 from ..ir import Block, Location, Operation
 from ..ptx.block import block_of
 from ..ptx.mistakes import Mistake, find_mistakes
@@ -37,7 +40,23 @@ def find_kernel_facts(module: Operation) -> KernelFacts:
                     _look_at_loop(operation, facts)
             _look_at_tokens(operations, facts)
             _look_at_assembly(function.regions[0], facts, False)
+            _look_at_layouts(operations, module.attributes.get(ATTRIBUTE), facts)
     return facts
+
+
+def _look_at_layouts(operations: list[Operation], layouts: object, facts: KernelFacts) -> None:
+    """Blocks with an effect that the compiler runs in several layouts. layouts: see ``asm_layouts``."""
+    effects = [one for one in operations if one.name == "tt.elementwise_inline_asm" and not one.attributes.get("pure")]
+    texts = [str(one.attributes["asm_string"]) for one in effects]
+    for operation, text in zip(effects, texts, strict=True):
+        shape = operation.result_types[0].shape
+        times = 0 if shape is None or texts.count(text) > 1 else times_laid_out(layouts, text, shape)
+        if times > 1:
+            message = (
+                f"Triton {triton.__version__} lays this block's tile out in {times} ways and runs it once in each, though it is not pure: "
+                "what it stores, adds or signals it does again; leave its result unused, or use it where no other layout is wanted"
+            )
+            facts.assembly.append((operation.location, Mistake("TD121", message)))
 
 
 def _look_at_assembly(blocks: list[Block], facts: KernelFacts, repeated: bool) -> None:

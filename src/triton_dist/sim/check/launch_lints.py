@@ -1,5 +1,5 @@
 """Lints of launches: waits in loops that ask for a pipeline (TD114), ranks as arguments (TD116), grids that differ by rank (TD117), and
-what the kernel's inline assembly does wrong (TD119, TD120).
+what the kernel's inline assembly does wrong (TD119 to TD121).
 """
 
 from __future__ import annotations

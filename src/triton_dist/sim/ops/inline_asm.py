@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..asm_layouts import Layout, elements_by_layout
 from ..ptx.binding import Binding, elements_of_threads
 from ..ptx.control import Runner
 from ..ptx.frame import Frame
@@ -83,10 +84,17 @@ def run_scalar(context: Program, binding: Binding, operands: Sequence[Any], kind
     return tuple(results)
 
 
-def run_tile(context: Program, binding: Binding, operands: Sequence[Any], shape: tuple[int, ...], mask, location: int) -> Steps:
-    """A block with tiles where threads matter: each thread runs it for the elements that it has, one group after the other."""
+def run_tile(
+    context: Program, binding: Binding, operands: Sequence[Any], shape: tuple[int, ...], layout: Layout | None, mask, location: int
+) -> Steps:
+    """A block with tiles where threads matter: each thread runs it for the elements that it has, one group after the other.
+
+    layout: the compiler's, if it is known.
+    """
     count, block = int(np.prod(shape)), binding.block
-    places = elements_of_threads(count, context.threads, binding.pack)
+    laid_out = None if layout is None else elements_by_layout(layout, shape, context.threads, binding.pack)
+    known = laid_out is not None or count <= context.threads
+    places = elements_of_threads(count, context.threads, binding.pack) if laid_out is None else laid_out
     active = np.arange(context.threads) if mask is None else np.flatnonzero(np.broadcast_to(mask, (context.threads,)))
     flat = [np.broadcast_to(np.asarray(operand), shape).reshape(-1) for operand in operands]
     results = [_poisoned((count,), result.dtype) for result in binding.results]
@@ -94,7 +102,7 @@ def run_tile(context: Program, binding: Binding, operands: Sequence[Any], shape:
     rows = places[:, active]
     for number, groups in enumerate([rows.reshape(-1, binding.pack)] if together else list(rows)):
         threads = np.tile(active, len(groups) // max(len(active), 1))
-        frame = Frame(context, threads, block.registers, location, count <= context.threads, block.waits, id(binding), number)
+        frame = Frame(context, threads, block.registers, location, known, block.waits, id(binding), number)
         binding.load(frame, [array[groups] for array in flat])
         yield from _run(frame, binding)
         for result, found in zip(results, binding.unload(frame), strict=True):

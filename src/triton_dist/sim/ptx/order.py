@@ -25,6 +25,8 @@ def order_of(form: Form, semantics: tuple[str, ...], default: tuple[str, str] | 
     if form.flag("volatile"):
         return ORDERS["relaxed", "sys"]
     if form.flag("weak"):
+        if default is not None:
+            raise form.instruction.wrong("an atomic is never weak")
         return None
     mmio = form.flag("mmio")
     semantic = form.one_of(semantics, "")

@@ -27,6 +27,7 @@ from .types import TYPES
 
 _END = Token("end", "the end", 0)
 _MOST_SHARED = 227 * 1024
+_MOST_REGISTERS = 4096
 _PARTS = {".v2": "xy", ".v4": "xyzw"}
 """Of a vector of registers: what stands behind its name and a dot."""
 
@@ -168,11 +169,11 @@ class _Parser:
             raise self.fail(f"expected the name of a register and found {token.text!r}", token.line)
         names = [token.text]
         if self.take("<"):
-            count = self.next()
-            if count.kind != "number":
-                raise self.fail("expected a number of registers", token.line)
+            count = self.number("a number of registers")
             self.need(">")
-            names = [f"{token.text}{number}" for number in range(int(count.text))]
+            if not 0 < count <= _MOST_REGISTERS:
+                raise self.fail(f"{count} registers are declared; {_MOST_REGISTERS} may be", token.line)
+            names = [f"{token.text}{number}" for number in range(count)]
         for name in names:
             if name in self.names[-1]:
                 raise self.fail(f"the register {name} is declared twice in one scope", token.line)

@@ -26,8 +26,13 @@ class Immediate:
     def bits(self, width: int, is_float: bool) -> int:
         """The constant as a register of ``width`` bits holds it."""
         if isinstance(self.value, float) or is_float:
-            code = {16: "<e", 32: "<f", 64: "<d"}[width]
-            return int.from_bytes(struct.pack(code, self.value), "little")
+            code = {16: "<e", 32: "<f", 64: "<d"}.get(width)
+            if code is None:
+                raise InlineAssemblyError(f"the number {self.value} is a float, but {width} bits are taken")
+            try:
+                return int.from_bytes(struct.pack(code, self.value), "little")
+            except OverflowError:
+                raise InlineAssemblyError(f"the number {self.value} is no float of {width} bits") from None
         return self.value & ((1 << width) - 1)
 
 
