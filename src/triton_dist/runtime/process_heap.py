@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from ..errors import (
-    AllocationMismatchError,
     CaptureError,
     HeapFullError,
     InvalidArgumentError,
@@ -34,64 +33,11 @@ from .cuda import device_memory
 from .cuda.blocks import Block, BlockTable, count_dropped, leave_behind, left_over_in, left_over_ranges, merged
 from .cuda.mapping import data_base
 from .cuda.team_table import TeamTable
+from .meeting import Call, check_all_meet, check_same, with_free
 from .offsets import OffsetAllocator, Range
+from .process_world import ProcessWorld, Slots
 from .symmetric import address_of
 from .team import Team
-
-
-class ProcessWorld(Protocol):
-    """What the heap asks of the world that it belongs to. See ``runtime.cuda.world`` and ``sim.processes.world``."""
-
-    rank: int
-    world_size: int
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def streams(self) -> Any: ...
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's ``value``, by rank."""
-
-    def gather_among(self, ranks: Sequence[int], value: Any) -> list[Any]:
-        """The ``value`` of each of ``ranks``, in their order; called by these only."""
-
-    def publish_blocks(self, blocks: Iterable[Block]) -> None:
-        """The heap's blocks have changed."""
-
-    def synchronize(self, stream: Any = None, why: Any = "synchronize()") -> None: ...
-
-
-class Slots(Protocol):
-    """The mapped address map of a process."""
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What a rank says at a meeting.
-
-    kind, request: the call, the same on all ranks. asked: it in words. failure: what is wrong with the arguments here.
-    dead: numbers of the team's blocks that nothing refers to here. free: this rank's free offsets. records: free records of the table of
-    teams. placed: where the team's blocks lie as this rank sees it, and its last one in words.
-    """
-
-    kind: str
-    request: Any
-    asked: str
-    failure: tuple[type[TritonDistError], str] | None
-    dead: tuple[int, ...]
-    free: list[Range]
-    records: int
-    placed: tuple[int, str]
-
-    @property
-    def in_words(self) -> str:
-        """The call as reports of who waits for whom name it."""
-        return f"symmetric {self.kind} of {self.asked}" if self.asked else f"symmetric {self.kind}"
-
 
 TEAMS_ALWAYS_THERE = 3
 """Numbers of the teams of all ranks, of those that share memory and of those of this host; all ranks of a world are on one host."""
@@ -275,7 +221,7 @@ class ProcessHeap:
         *,
         request: Any = None,
         failure: TritonDistError | None = None,
-    ) -> tuple[_TeamState, list[_Call]]:
+    ) -> tuple[_TeamState, list[Call]]:
         """Meet the ranks of ``team``, see that all make the same call, and free what nobody refers to any more.
 
         asked: the call in words; it has to be the same on all ranks, or ``request`` has to be, if given.
@@ -298,16 +244,16 @@ class ProcessHeap:
             except TritonDistError as error:
                 cause = error
         calls = self._world.gather_among(team.ranks, self._say(team, kind, asked if request is None else request, asked, cause))
-        _check_all_meet(team.ranks, calls, f"symmetric {kind} of {asked}")
+        check_all_meet(team.ranks, calls, f"symmetric {kind} of {asked}")
         # First what is wrong with the arguments: it may be why the calls differ.
         raise_first([call.failure for call in calls], team.ranks, f"symmetric {kind}", cause)
-        _check_same(team.ranks, calls)
+        check_same(team.ranks, calls)
         state = self._teams.get(team.ranks) or self._enter(team, [call.records for call in calls])
         freed = [self._forget(team, number) for number in sorted(set.intersection(*(set(call.dead) for call in calls)))]
         given_back = [there for there in freed if not state.arena.set_aside_at(there[0])]
-        return state, [_with_free(call, given_back) for call in calls] if given_back else calls
+        return state, [with_free(call, given_back) for call in calls] if given_back else calls
 
-    def _say(self, team: Team, kind: str, request: Any, asked: str, cause: TritonDistError | None) -> _Call:
+    def _say(self, team: Team, kind: str, request: Any, asked: str, cause: TritonDistError | None) -> Call:
         count_dropped()
         blocks = self._blocks.of_team(team.ranks)
         # A call that fails frees nothing; in a capture it could not wait for the device.
@@ -319,7 +265,7 @@ class ProcessHeap:
                 block.settled = True
         state = self._teams.get(team.ranks)
         places = hash(tuple((number, block.offset, block.span) for number, block in sorted(blocks.items())))
-        return _Call(
+        return Call(
             kind,
             request,
             asked,
@@ -463,34 +409,6 @@ def view_of_block(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.T
     itemsize = like.element_size()
     usable = (whole.numel() - skip) // itemsize * itemsize
     return whole[skip : skip + usable].view(like.dtype).as_strided(like.shape, like.stride())
-
-
-def _check_all_meet(ranks: Sequence[int], calls: Sequence[Any], what: str) -> None:
-    """Raise AllocationMismatchError if a rank came to the meeting with something else: its call has failed where the others allocate."""
-    strangers = [rank for rank, call in zip(ranks, calls, strict=True) if not isinstance(call, _Call)]
-    if strangers:
-        raise AllocationMismatchError(f"{what}: ranks {strangers} are not there, since the call failed on one of them")
-
-
-def _check_same(ranks: Sequence[int], calls: Sequence[_Call]) -> None:
-    """Raise AllocationMismatchError if two ranks make different calls, or have placed the same allocations differently."""
-    first = calls[0]
-    for rank, call in zip(ranks, calls, strict=True):
-        if (call.kind, call.request) != (first.kind, first.request):
-            raise AllocationMismatchError(
-                f"symmetric {call.kind}: rank {rank} asked for {call.kind} {call.asked}, but rank {ranks[0]} asked for {first.kind} "
-                f"{first.asked}; all ranks must make the same symmetric allocations and frees in the same order"
-            )
-        if call.placed != first.placed:
-            raise AllocationMismatchError(
-                f"symmetric {call.kind}: the ranks' heaps differ: the last allocation of rank {rank} was {call.placed[1]}, that of rank "
-                f"{ranks[0]} was {first.placed[1]}; finalize() and initialize() the world again"
-            )
-
-
-def _with_free(call: _Call, ranges: Sequence[Range]) -> _Call:
-    """The call of a rank that has these ranges free, too."""
-    return replace(call, free=merged([*call.free, *ranges]))
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
