@@ -51,6 +51,8 @@ _SPELLING = (
 )
 _RELAXED = "the meeting behind the product signals relaxed, so that nothing orders a rank's stores before its peers' loads"
 
+_RELAXED_BEGIN = "the barrier before its reads is relaxed, so that nothing orders them behind the peers' stores"
+
 PROGRAMS = (
     Program("tutorials/01-distributed-notify-wait.py"),
     Program(f"{_TESTS}/nvidia/test_notify.py"),
@@ -164,7 +166,7 @@ PROGRAMS = (
         "torchtitan/experiments/deepseek_v3/symm_mem_recipes/triton_on_device_all_to_all_v.py",
         (2, 4, 8),
         options=(),
-        note="forward and backward; the barrier before its reads is relaxed, so that nothing orders them behind the peers' stores",
+        note=f"forward and backward; {_RELAXED_BEGIN}",
         source="torchtitan",
         driver=TITAN,
         checked=True,
@@ -174,9 +176,19 @@ PROGRAMS = (
         for path, arguments, options, note in (
             ("test/test_examples_dist.py", ("allreduce_bias_rmsnorm",), (), "one shot and two shots"),
             ("test/test_examples_dist.py", ("matmul_reduce_scatter_kernel",), (), ""),
-            ("test/test_distributed.py", ("test_allreduce_autotuner_fixed",), (), "torch.bfloat16"),
+            (
+                "test/test_distributed.py",
+                ("test_allreduce_autotuner_fixed",),
+                (),
+                "torch.bfloat16; no barrier stands between the peers' stores and its reads",
+            ),
             ("test/test_distributed.py", ("fp8_matmul_reduce_scatter",), (), ""),
-            ("test/test_remote_copy.py", ("TestRemoteCopyGPU",), (), "11 tests of asynchronous copies to a peer by NVSHMEM's functions"),
+            (
+                "test/test_remote_copy.py",
+                ("TestRemoteCopyGPU.test_ring_all_gather",),
+                (),
+                "asynchronous copies by NVSHMEM; its barrier's signal is sent by every thread, 128 times, and taken once",
+            ),
         )
     ),
     *(
@@ -205,6 +217,15 @@ PROGRAMS = (
         )
     ),
     Program(
+        "test/test_remote_copy.py",
+        (4,),
+        arguments=("TestRemoteCopyGPU",),
+        options=(),
+        note="11 tests, some of them for 4 ranks: rank 3 lets rank 0 go on",
+        source="helion",
+        driver=CASES,
+    ),
+    Program(
         "examples/distributed/all_gather_matmul.py",
         (2, 4, 8),
         options=(),
@@ -228,7 +249,7 @@ PROGRAMS = (
             (2, 4, 8),
             arguments=(name,),
             options=(),
-            note="by multimem instructions, on simulated multicast",
+            note=f"by multimem instructions, on simulated multicast{'; ' + _RELAXED_BEGIN if 'reduce' in name else ''}",
             source="Megatron-LM",
             driver=MEGATRON,
             checked=True,

@@ -9,6 +9,7 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist.errors import MisuseError, UseAfterFreeError
+from triton_dist.sim.check.actors import too_narrow
 from triton_dist.sim.simulate import simulate
 
 from .kernels import one_shot_all_reduce_kernel
@@ -126,3 +127,31 @@ def test_addresses_of_a_workspace_that_grew():
     simulate(fn, 2, args=(True,))
     with pytest.raises(UseAfterFreeError, match=r"store of workspace_of_group_0\[\d+\] of rank \d, which was freed before"):
         simulate(fn, 2, args=(False,))
+
+
+@triton.jit
+def count_kernel(signal_pads, rank, ROUNDS: tl.constexpr):
+    """A word of the next rank's pad that counts: the other one adds, its owner looks at it by swapping 0 for 0, and takes off."""
+    tables = signal_pads.to(tl.pointer_type(tl.uint64))
+    own = tl.load(tables + rank).to(tl.pointer_type(tl.int64)) + 8
+    peer = tl.load(tables + 1 - rank).to(tl.pointer_type(tl.int64)) + 8
+    for _ in range(ROUNDS):
+        tl.atomic_add(peer, 1, sem="release", scope="sys")
+        zero = tl.cast(0, tl.int64)
+        while tl.atomic_cas(own, zero, zero, sem="acquire", scope="sys") < 1:
+            pass
+        tl.atomic_add(own, -1, sem="relaxed", scope="sys")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_word_of_a_pad_that_counts(seed):
+    def fn():
+        handle = handle_of()
+        count_kernel[(1,)](handle.signal_pad_ptrs_dev, handle.rank, 4)
+
+    simulate(fn, 2, check="lint", seed=seed)
+
+
+def test_texts_of_accesses_that_no_rank_makes():
+    assert too_narrow(1, 0, 2, -1) == 'its scope gpu does not reach what a stream or a copy writes; use "sys"'
+    assert too_narrow(1, 0, 2, 1) == 'its scope gpu does not reach from rank 0 to rank 1; use "sys"'

@@ -478,10 +478,10 @@ class ProgramActor:
 
 def too_narrow(scope: int, rank: int, other_scope: int, other_rank: int) -> str:
     """Why a pair of accesses orders nothing."""
-    narrow = SCOPE_NAMES[min(scope, other_scope)]
+    narrow, way = SCOPE_NAMES[min(scope, other_scope)], f"from rank {rank} to rank {other_rank}"
     if rank == other_rank:
         return f"its scope {narrow} ends at the block, and both are different blocks; use gpu"
-    return f'its scope {narrow} does not reach from rank {rank} to rank {other_rank}; use "sys"'
+    return f'its scope {narrow} does not reach {way if min(rank, other_rank) >= 0 else "what a stream or a copy writes"}; use "sys"'
 
 
 class Slots:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -116,7 +117,7 @@ def _short(actor: Any, location: Any = "") -> str:
         return f"program {actor.pid} of rank {actor.rank}"
     if type(actor) is PendingActor:
         return f"{actor.label} of rank {actor.rank}"
-    return f"the {location}" if actor.rank < 0 and location else actor.label.replace(", ", "'s ", 1)
+    return f"the {location}" if actor.rank < 0 and location else re.sub(r"^(rank \d+), ", r"\1's ", actor.label)
 
 
 def _missing(later: Access, earlier: Access, allocation: Allocation, first: int, last: int) -> _Missing:

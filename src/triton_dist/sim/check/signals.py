@@ -59,9 +59,11 @@ class SignalState:
     calls: for each condition at a source line of a rank the last launch that waited there, and whether it really had to.
     writers: for each source line of a rank the launches that wrote there, two at most. waiters: the last wait of each launch.
     setters: the ranks that have overwritten it without reading it. waited: whether anyone has ever waited for it.
+    Of a word of a signal pad, users: the stream and last access of each rank. putter: who set it last. put: a write that found 0, whom it
+    clashes with, and who wrote where; whether it set the word the next one shows.
     """
 
-    __slots__ = ("equal", "idle", "calls", "writers", "waiters", "setters", "candidates", "waited", "users", "putter")
+    __slots__ = ("equal", "idle", "calls", "writers", "waiters", "setters", "candidates", "waited", "users", "putter", "put")
 
     def __init__(self) -> None:
         self.equal: list[Waited] = []
@@ -74,6 +76,10 @@ class SignalState:
         self.waited = False
         self.users: dict[int, tuple[Any, Access]] = {}
         self.putter: Access | None = None
+        self.put: tuple[Access, Access | None, tuple[Any, Any]] | None = None
+
+
+_TWO_GROUPS = "two ranks signal by it, of different groups; give each group memory of its own, or channels"
 
 
 class SignalLints:
@@ -150,23 +156,28 @@ class SignalLints:
         stream = actor.launch.stream if type(actor) is ProgramActor else actor
         before = state.users.get(actor.rank)
         state.users[actor.rank] = stream, access
-        other, why = None, ""
+        if state.put is not None and old != 0:
+            # Now it is known that it set the word; a swap of 0 for 0 is a look at a word that counts.
+            put, clashes_with, report = state.put
+            state.putter = put
+            if clashes_with is not None:
+                self._report_pad(word, *report, clashes_with, _TWO_GROUPS)
+        state.put = None
         if before is not None and before[0] is not stream and not knows(actor, before[1]):
-            other, why = (
-                before[1],
-                f"two streams of rank {actor.rank} use it, and nothing orders them; give each stream a channel of its own",
-            )
+            why = f"two streams of rank {actor.rank} use it, and nothing orders them; give each stream a channel of its own"
+            self._report_pad(word, actor, location, before[1], why)
         elif old == 0:
-            putter, state.putter = state.putter, access
-            if putter is not None and putter.actor.rank != actor.rank and not knows(actor, putter):
-                other, why = putter, "two ranks signal by it, of different groups; give each group memory of its own, or channels"
-        if other is not None:
-            line = other.actor.line(other.location)
-            message = (
-                f"{actor.describe(location)} uses {word.shadow.allocation.label(word.address)}, as does "
-                f"{other.actor.describe(other.location)}{f' at {line}' if line else ''}: {why}"
-            )
-            self._lints.report_at("TD110", message, actor, location, (other.actor, other.location))
+            last = state.putter
+            clashes = last is not None and last.actor.rank != actor.rank and not knows(actor, last)
+            state.put = access, last if clashes else None, (actor, location)
+
+    def _report_pad(self, word: Word, actor: Any, location: Any, other: Access, why: str) -> None:
+        line = other.actor.line(other.location)
+        message = (
+            f"{actor.describe(location)} uses {word.shadow.allocation.label(word.address)}, as does "
+            f"{other.actor.describe(other.location)}{f' at {line}' if line else ''}: {why}"
+        )
+        self._lints.report_at("TD110", message, actor, location, (other.actor, other.location))
 
     def waited(self, word: Word, actor: Any, access: Access, compare: str, expected: int) -> None:
         """A wait for a word has ended; what it has learnt from it is not known yet to ``actor``."""
