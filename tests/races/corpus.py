@@ -25,7 +25,7 @@ _BEFORE = re.compile(r"^TRITON_BEFORE = \((\d+), (\d+)\)$", re.MULTILINE)
 
 def _applies(path: Path) -> bool:
     found = _BEFORE.search(path.read_text(encoding="utf-8"))
-    return found is None or _TRITON < tuple(map(int, found.groups()))
+    return found is None or tuple(map(int, found.groups())) > _TRITON
 
 
 CASES = sorted(path.stem for path in DIRECTORY.glob("*.py") if _applies(path))
