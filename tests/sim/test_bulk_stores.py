@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import triton_dist
@@ -15,7 +19,25 @@ from triton_dist.errors import DataRaceError
 from triton_dist.language.extra.language_extra import st, tid
 from triton_dist.sim.check.bulk_stores import _TRITON_WAITS
 
-pytestmark = pytest.mark.skipif(_TRITON_WAITS, reason="from 3.9 on Triton itself waits for its TMA stores")
+pends = pytest.mark.skipif(_TRITON_WAITS, reason="from 3.9 on Triton itself waits for its TMA stores")
+
+
+@triton.jit
+def store_and_release_kernel(x, flag, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x, [ROWS, COLUMNS], [COLUMNS, 1], [ROWS, COLUMNS])
+    desc.store([0, 0], tl.zeros((ROWS, COLUMNS), tl.float32))
+    tl.atomic_xchg(flag, 1, sem="release", scope="sys")
+
+
+@pytest.mark.parametrize("capability", [90, 100])
+def test_what_triton_waits_for(capability):
+    """Between a TMA store and a release: for all of the store from 3.9 on, and before for nothing, or for the tile to have been read."""
+    signature = {"x": "*fp32", "flag": "*i32", "ROWS": "constexpr", "COLUMNS": "constexpr"}
+    source = ASTSource(store_and_release_kernel, signature, {"ROWS": 16, "COLUMNS": 32})
+    ptx = triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["ptx"]
+    between = ptx[ptx.index("cp.async.bulk.tensor") : ptx.index("atom.global.sys.release")]
+    assert (re.search(r"cp\.async\.bulk\.wait_group\s+0;", between) is not None) == _TRITON_WAITS
+
 
 HOW = ("notify", "fence", "atomic", "barrier", "first thread", "all threads", "nothing")
 NOTIFY, FENCE, ATOMIC, BARRIER, FIRST, ALL, NOTHING = range(len(HOW))
@@ -62,6 +84,7 @@ def test_what_waits_for_a_store(how):
     assert (simulate(told, 1, args=(how,), check="race")[0] == 7).all()
 
 
+@pends
 @pytest.mark.parametrize("how", [ATOMIC, BARRIER, ALL], ids=lambda how: HOW[how])
 def test_what_does_not(how):
     with pytest.raises(DataRaceError, match=r"its TMA store at .*\n.*a TMA store goes on behind its line"):
@@ -86,7 +109,7 @@ def test_without_tma_a_descriptor_stores_as_any_other_store(gpu):
     def fn():
         made_kernel[(2,)](torch.zeros(16, 32), triton_dist.symm_zeros((1,), torch.int32), torch.zeros(16, 32), ROWS=16, COLUMNS=32)
 
-    if gpu == "a100":
+    if gpu == "a100" or _TRITON_WAITS:
         simulate(fn, 1, check="race", gpu=gpu)
     else:
         with pytest.raises(DataRaceError, match="its TMA store"):
@@ -112,6 +135,7 @@ def again(what: str, ordered: bool) -> None:
     again_kernel[(1,)](TensorDescriptor.from_tensor(x, [16, 32]), out, AGAIN=what, ORDERED=ordered, ROWS=16, COLUMNS=32)
 
 
+@pends
 @pytest.mark.parametrize("what", ["load", "store"])
 def test_a_program_comes_behind_its_own_store_only_when_it_has_waited(what):
     simulate(again, 1, args=(what, True), check="race")

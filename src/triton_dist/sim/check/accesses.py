@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DataRaceError
-from .actors import BLOCK, EACH, ELEMENT, ProgramActor, Release
+from .actors import BLOCK, EACH, ELEMENT, Release
 from .history import ATOMIC, READ, WRITE, Access, Histories
 from .launch_lints import LaunchLints
 from .lints import Lints
 from .options import LintCheck, RaceCheck
 from .order import SYS, Order, reaches
+from .program_actor import ProgramActor
 from .report import Race, describe_all
 from .shadow import Box, Shadow, numbers, view
 from .signals import SignalLints

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import triton
 
-from .actors import ProgramActor
 from .copies import TMA_STORE, PendingActor
 from .history import WRITE
 from .order import ORDERS
+from .program_actor import ProgramActor
 from .puts import PutChecker, actor_of
 from .shadow import box_of
 

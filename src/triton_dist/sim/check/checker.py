@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DeadlockError, SimulationError
-from .actors import BLOCK, EACH, Actor, Launch, ProgramActor, Slots, thread_of
+from .actors import BLOCK, EACH, Actor, Launch, thread_of
 from .bulk_stores import BulkStoreChecker, addresses_of, bulk_stores_end
 from .clocks import Clock, forget_joins, join
 from .history import READ, WRITE
 from .options import Checks, RaceCheck
 from .order import ORDERS, STREAM_WAIT, STREAM_WRITE, SYS
+from .program_actor import ProgramActor
 from .shadow import Box, box_of
+from .slots import Slots
 
 if TYPE_CHECKING:
     from ..launch import KernelLaunch

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .actors import BLOCK, WARP, Actor, Launch, ProgramActor, Threads
+from .actors import BLOCK, WARP, Actor, Launch, Threads
 from .clocks import Clock, join_entries
+from .program_actor import ProgramActor
 
 TMA_STORE = "TMA store"
 """The label of one (see ``bulk_stores``), as reports call it."""

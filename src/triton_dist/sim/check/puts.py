@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .accesses import AccessChecker
-from .actors import BLOCK, EACH, WARP, ProgramActor, Threads
+from .actors import BLOCK, EACH, WARP, Threads
 from .clocks import Clock, join_entries
 from .copies import PendingActor
 from .history import READ, WRITE
 from .options import RaceCheck
 from .order import STREAM_WRITE, SYS
+from .program_actor import ProgramActor
 from .shadow import Box
 
 if TYPE_CHECKING:

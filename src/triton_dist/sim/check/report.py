@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...lints import silenced
-from .actors import Ignored, ProgramActor, too_narrow
+from .actors import Ignored, too_narrow
 from .copies import TMA_STORE, PendingActor
 from .history import READ, Access
+from .program_actor import ProgramActor
 
 if TYPE_CHECKING:
     from ..memory import Allocation

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...runtime.address_map import STRIDE
 from ..memory import WORDS
 from ..requests import COMPARISONS, SYMBOLS
-from .actors import ProgramActor, Release
+from .actors import Release
 from .history import ATOMIC, Access
 from .lints import Lints
+from .program_actor import ProgramActor
 from .words import Word
 from .words import is_known as is_known_by_all
 

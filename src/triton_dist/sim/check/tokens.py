@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .actors import ProgramActor
 from .clocks import Clock
 from .history import Histories
 from .lints import Lints
+from .program_actor import ProgramActor
 from .shadow import Shadow, numbers, view
 
 _MANY = 32

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..memory import POISON, window
-from .actors import Actor, ProgramActor
+from .actors import Actor
 from .lints import Lints
+from .program_actor import ProgramActor
 from .shadow import Box, Shadow
 
 _MOVES = (

@@ -17,7 +17,7 @@ from .arith import wrap
 from .memory import ADD, atomic_scalar, check_scalar, compare_and_swap_scalar, put_integer, put_word, see_word
 
 if TYPE_CHECKING:
-    from ..check.actors import ProgramActor
+    from ..check.program_actor import ProgramActor
     from ..program import Program
 
 

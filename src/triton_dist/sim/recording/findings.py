@@ -6,8 +6,8 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataRaceError, DeadlockError
-from ..check.actors import ProgramActor
 from ..check.copies import PendingActor
+from ..check.program_actor import ProgramActor
 from ..report import describe_wait
 from ..waits_for import waits_for
 from . import events as kinds
