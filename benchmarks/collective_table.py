@@ -32,7 +32,7 @@ class Collective:
     elements of a share) -> the positions of the source's input that go there, -1 for none. reduces: they are added up.
     in_place: input and output are one tensor. growth: what the ranks' next call in place multiplies the result by (None: their number).
     traffic: link bytes that each rank has to receive, in units of the whole size, from the number of ranks.
-    peers: other implementations. our_options: how ours is called.
+    peers: other implementations. our_options: how ours is called. our_ways: ways to call ours besides, by name.
     """
 
     source: Callable[[torch.Tensor, int, int, int], torch.Tensor]
@@ -43,6 +43,7 @@ class Collective:
     reduces: bool = False
     in_place: bool = False
     our_options: Mapping[str, Any] = field(default_factory=dict)
+    our_ways: Mapping[str, Make] = field(default_factory=dict)
 
 
 def our_operator(name: str) -> Callable[..., torch.Tensor] | None:
@@ -88,6 +89,17 @@ def torch_symmetric(operator: str, *, in_place: bool) -> Make:
         return run
 
     return make
+
+
+def in_symmetric_memory(x: torch.Tensor, out: torch.Tensor) -> Call:
+    """Our all-reduce, by its own choice, of a buffer of its own in symmetric memory, as torch's work on one."""
+    buffer = triton_dist.symm_empty(x.shape, x.dtype, name="buffer").copy_(x)
+
+    def run() -> torch.Tensor:
+        return our_operator("all_reduce")(buffer, out=buffer)  # type: ignore[misc]
+
+    run.buffer = buffer  # type: ignore[attr-defined]
+    return run
 
 
 def nccl(call: Callable[[torch.Tensor, torch.Tensor], Any]) -> Make:
@@ -143,6 +155,7 @@ COLLECTIVES = {
         lambda ranks: 2 * _others(ranks),
         reduces=True,
         in_place=True,
+        our_ways={"symmetric": in_symmetric_memory},
     ),
     "all_gather": Collective(_gathered, {"nccl": nccl(_of("all_gather_single", "all_gather_into_tensor"))}, _others, input_parts=1),
     "reduce_scatter": Collective(

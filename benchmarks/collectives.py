@@ -3,7 +3,8 @@
 ``torchrun --nproc-per-node 4 benchmarks/collectives.py --json out.json --budget 500``; ``--dry-run`` needs no GPU and no launcher.
 
 bytes counts as in NCCL's benchmarks: the longer of a rank's input and output. A collective that can work in place does so in all methods
-that offer it; torch's one-shot all-reduce returns a new tensor, and both of torch's read a symmetric buffer that nobody has to fill.
+that offer it; torch's one-shot all-reduce returns a new tensor, and both of torch's, as "ours:symmetric", read a symmetric buffer that
+nobody has to fill.
 Repeated in place, an all-reduce multiplies by the number of ranks each time: the data begin small, and the check counts the calls.
 """
 
@@ -34,14 +35,14 @@ SMALL, GROWTH_BITS = 2.0**-100, 220
 SAMPLED_PER_SHARE = 256
 MOST_BYTES = {"ours:ll": 4 << 20, "ours:one_shot": 64 << 20, "torch-one-shot": 64 << 20}
 """Above this a method is not run: it moves all of the data to every rank, and takes ever more memory."""
-STAGED = {"all_reduce": 6, "all_gather": 2}
+STAGED = {"all_reduce": 7, "all_gather": 2}
 """Times the size that the methods of a collective keep in the symmetric heap; of those not named: 4."""
-ON_GPUS_ONLY = ("torch-one-shot", "torch-two-shot")
 
 
 def method_names(collective: str) -> list[str]:
     """All methods of a collective that this version has, ours first."""
-    return ["ours", *(f"ours:{name}" for name in our_methods(collective)), *COLLECTIVES[collective].peers]
+    ways = (*our_methods(collective), *COLLECTIVES[collective].our_ways)
+    return ["ours", *(f"ours:{name}" for name in ways), *COLLECTIVES[collective].peers]
 
 
 def kind_of(name: str) -> str:
@@ -49,10 +50,8 @@ def kind_of(name: str) -> str:
     return "ours" if name == "ours" else "variant" if name.startswith("ours:") else "peer"
 
 
-def why_not(machine: Machine, name: str, nbytes: int) -> str:
+def why_not(name: str, nbytes: int) -> str:
     """Why a method is not run on so many bytes; empty if it is."""
-    if machine.dry and name in ON_GPUS_ONLY:
-        return "torch has it for CUDA only"
     if nbytes > MOST_BYTES.get(name, nbytes):
         return f"not run above {MOST_BYTES[name] >> 20} MiB"
     return ""
@@ -112,6 +111,7 @@ def inputs_and_methods(
     makes: dict[str, Make] = {
         "ours": ours(name, None),
         **{f"ours:{way}": ours(name, way) for way in our_methods(name)},
+        **{f"ours:{way}": make for way, make in collective.our_ways.items()},
         **collective.peers,
     }
     if collective.in_place:
@@ -134,7 +134,7 @@ def make_cases(machine: Machine, arguments: argparse.Namespace) -> Iterator[Case
         for share in dict.fromkeys(-(-size // (dtype.itemsize * ranks)) for size in arguments.bytes):
             nbytes = share * ranks * dtype.itemsize
             wanted = [method for method in method_names(name) if not arguments.methods or method in arguments.methods]
-            reasons = {method: why_not(machine, method, nbytes) for method in wanted}
+            reasons = {method: why_not(method, nbytes) for method in wanted}
             if machine.rank == 0:
                 for method, reason in reasons.items():
                     if reason:

@@ -43,7 +43,7 @@ def part_of(rank: int, call: int, count: int) -> torch.Tensor:
 def gathers(counts: tuple[int, ...]) -> None:
     size, outs = triton_dist.world_size(), []
     for call, count in enumerate(counts):
-        outs.append(all_gather(part_of(triton_dist.rank(), call, count)))
+        outs.append(all_gather(part_of(triton_dist.rank(), call, count), method="one_shot"))
     for call, count in enumerate(counts):
         assert torch.equal(outs[call], torch.cat([part_of(rank, call, count) for rank in range(size)])), "all_gather is wrong"
 
@@ -56,10 +56,38 @@ def sums(method: str, counts: tuple[int, ...]) -> None:
         assert torch.equal(outs[call], sum(part_of(rank, call, count) for rank in range(size))), "all_reduce is wrong"
 
 
+def sums_in_place(counts: tuple[int, ...]) -> None:
+    """In memory that is written again behind each call: all ranks' symmetric, the others' part of it elsewhere, or ordinary."""
+    size, rank, outs = triton_dist.world_size(), triton_dist.rank(), []
+    memories = [triton_dist.symm_zeros((max(counts),), torch.int32) for _ in range(2)]
+    for call, count in enumerate(counts):
+        x = memories[rank % 2][:count] if call % 3 or rank else torch.zeros(count, dtype=torch.int32)
+        x.copy_(part_of(rank, call, count))
+        outs.append(all_reduce(x, out=x, method="two_shot").clone())
+    for call, count in enumerate(counts):
+        assert torch.equal(outs[call], sum(part_of(peer, call, count) for peer in range(size))), "all_reduce in place is wrong"
+
+
+def flagged(counts: tuple[int, ...]) -> None:
+    """All that goes with its flags, in turn."""
+    size, rank, calls = triton_dist.world_size(), triton_dist.rank(), []
+    for call, count in enumerate(counts):
+        x, source = part_of(rank, call, size * count), call // 3 % size
+        given = [part_of(peer, call, size * count) for peer in range(size)]
+        own = slice(rank * count, (rank + 1) * count)
+        calls.append((all_reduce(x, method="ll"), sum(given)))
+        calls.append((all_gather(x, method="ll"), torch.cat(given)))
+        calls.append((reduce_scatter(x, method="ll"), sum(given)[own]))
+        calls.append((all_to_all(x, method="ll"), torch.cat([part[own] for part in given])))
+        calls.append((broadcast(x.clone(), source, method="ll"), given[source]))
+    for out, expected in calls:
+        assert torch.equal(out, expected), "a collective is wrong"
+
+
 def sums_of_parts(counts: tuple[int, ...]) -> None:
     size, rank, outs = triton_dist.world_size(), triton_dist.rank(), []
     for call, count in enumerate(counts):
-        outs.append(reduce_scatter(part_of(rank, call, size * count)))
+        outs.append(reduce_scatter(part_of(rank, call, size * count), method="one_shot"))
     for call, count in enumerate(counts):
         total = sum(part_of(peer, call, size * count) for peer in range(size))
         assert torch.equal(outs[call], total[rank * count : (rank + 1) * count]), "reduce_scatter is wrong"
@@ -71,7 +99,7 @@ def exchanges(counts: tuple[int, ...]) -> None:
     for call, count in enumerate(counts):
         x = part_of(rank, call, size * count)
         splits = torch.tensor([count if peer == rank else count // 2 for peer in range(size)])
-        outs.append((all_to_all(x), all_to_all(x, splits, capacity=size * count)))
+        outs.append((all_to_all(x, method="one_shot"), all_to_all(x, splits, capacity=size * count)))
     for call, count in enumerate(counts):
         equal, (out, received) = outs[call]
         sent = [part_of(peer, call, size * count) for peer in range(size)]
@@ -85,7 +113,7 @@ def exchanges(counts: tuple[int, ...]) -> None:
 def broadcasts(counts: tuple[int, ...]) -> None:
     rank, outs = triton_dist.rank(), []
     for call, count in enumerate(counts):
-        outs.append(broadcast(part_of(rank, call, count), call // 3))
+        outs.append(broadcast(part_of(rank, call, count), call // 3, method="one_shot"))
     for call, count in enumerate(counts):
         assert torch.equal(outs[call], part_of(call // 3, call, count)), "broadcast is wrong"
 
@@ -295,7 +323,9 @@ ALL_REDUCE = [Case(sums, size, (method, (40, 40, 3000, 40, 3000))) for method in
 REDUCE_SCATTER = [Case(sums_of_parts, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 ALL_TO_ALL = [Case(exchanges, size, ((40, 40, 3000, 40, 3000),)) for size in (2, 3)]
 BROADCAST = [Case(broadcasts, size, ((40, 40, 3000, 40, 3000, 3000),)) for size in (2, 3)]
-LOW_LATENCY = [Case(sums, size, ("ll", (40, 40, 3000, 40, 3000))) for size in (2, 3)]
+LOW_LATENCY = [Case(flagged, size, ((40, 40, 1000, 40, 1000, 40),)) for size in (2, 3)]
+TWO_SHOT = [Case(sums_in_place, size, ((48, 48, 3008, 48, 3008, 40),)) for size in (2, 3)]
+TWO_SHOT += [Case(sums, 3, ("two_shot", (40, 40, 3000, 40)))]
 BARRIER = [Case(run, size) for run in (barriers, team_barriers) for size in (2, 3)]
 NODE_BARRIER = [Case(inline_barriers, 3), Case(node_barriers, 3), Case(node_barriers, 2), Case(world_barriers, 2)]
 SIGNALS = [Case(signals, 2)]

@@ -14,6 +14,8 @@ TARGETS: dict[str, str] = {
     "src/triton_dist/ops/collectives/broadcast.py": "BROADCAST",
     "src/triton_dist/ops/collectives/reduce_scatter.py": "REDUCE_SCATTER",
     "src/triton_dist/ops/collectives/low_latency.py": "LOW_LATENCY",
+    "src/triton_dist/ops/collectives/places.py": "TWO_SHOT",
+    "src/triton_dist/ops/collectives/two_shot.py": "TWO_SHOT",
     "src/triton_dist/ops/collectives/staging.py": "ALL_REDUCE",
     "src/triton_dist/ops/gemm/ag_gemm.py": "AG_GEMM",
     "src/triton_dist/ops/gemm/ag_gemm_kernels.py": "AG_GEMM",

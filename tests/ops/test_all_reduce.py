@@ -191,9 +191,8 @@ def test_bad_input_is_named(make, message):
 
 
 def outcomes(monkeypatch, tmp_path, method: str, right: str, wrong: str, **options) -> set[str]:
-    twin = twin_of(module, tmp_path, right, wrong)
-    for name in ("one_shot_kernel", "two_shot_kernel"):
-        monkeypatch.setattr(module, name, getattr(twin, name))
+    home = importlib.import_module(f"triton_dist.ops.collectives.{'two_shot' if method == 'two_shot' else 'all_reduce'}")
+    monkeypatch.setattr(home, f"{method}_kernel", getattr(twin_of(home, tmp_path, right, wrong), f"{method}_kernel"))
     seen = set()
     for seed, schedule in [(seed, schedule) for seed in range(3) for schedule in ("random", "straggler")]:
         try:
@@ -209,9 +208,8 @@ def outcomes(monkeypatch, tmp_path, method: str, right: str, wrong: str, **optio
     [
         ("one_shot", "now % 2 * capacity", "now % 1 * capacity"),  # one slot: a peer may still read the call before
         ("one_shot", "meet(arrived, peer_arrived, index, SIZE, now, WORDS)", "tl.load(finished)"),  # nobody waits
-        ("two_shot", "meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS)", "tl.load(finished)"),
-        ("two_shot", "meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS)", "tl.load(finished)"),
-        ("two_shot", "end_call(epoch, finished, before + 2)", "end_call(epoch, finished, before)"),  # every call has the same epoch
+        ("two_shot", "meet_again(done, ending, now, SIZE, WORDS)", "now"),
+        ("two_shot", "tl.store(epochs + program, now)", "tl.store(epochs + program, now - 1)"),  # every call has the same epoch
     ],
 )
 def test_racy_twins_are_named(monkeypatch, tmp_path, method, right, wrong):
@@ -219,5 +217,5 @@ def test_racy_twins_are_named(monkeypatch, tmp_path, method, right, wrong):
 
 
 def test_a_hanging_twin_is_named(monkeypatch, tmp_path):
-    right = "meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS)"
-    assert outcomes(monkeypatch, tmp_path, "two_shot", right, right.replace("+ 2", "+ 2 + index")) == {"DeadlockError"}
+    right = "meet_again(done, ending, now, SIZE, WORDS)"
+    assert outcomes(monkeypatch, tmp_path, "two_shot", right, right.replace("now", "now + index")) == {"DeadlockError"}

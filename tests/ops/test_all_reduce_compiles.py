@@ -9,16 +9,20 @@ import triton.language as tl
 from triton import compile as compile_kernel
 
 from tests.primitives.compile_targets import source_of, target_of
-from triton_dist.ops.collectives.all_reduce import one_shot_kernel, two_shot_kernel
+from triton_dist.ops.collectives.all_reduce import one_shot_kernel
+from triton_dist.ops.collectives.two_shot import two_shot_kernel
 
-POINTERS = {"peer_staging": "*i64", "arrived": "*i64", "peer_arrived": "*i64", "epoch": "*i64", "finished": "*i32"}
+POINTERS = dict.fromkeys(
+    ("peer_staging", "arrived", "peer_arrived", "epoch", "places", "peer_places", "done", "peer_done", "epochs"), "*i64"
+) | {"finished": "*i32"}
 NUMBERS = {"index": "i32", "count": "i32", "padded": "i32", "part": "i32", "capacity": "i32"}
 KERNELS = {"one_shot": one_shot_kernel, "two_shot": two_shot_kernel}
 
 
-def ptx_of(method: str, dtype: str, total: tl.dtype, arch: int, odd: bool = False, op: str = "sum") -> str:
+def ptx_of(method: str, dtype: str, total: tl.dtype, arch: int, odd: bool = False, op: str = "sum", placed: bool = False) -> str:
     types = dict.fromkeys(("x", "out", "staging"), f"*{dtype}") | POINTERS | NUMBERS
     constants = {"SIZE": 4, "WORDS": 4, "BLOCK": 4096, "SUM": total, "OP": op}
+    constants |= {"READ": placed, "WRITTEN": placed} if method == "two_shot" else {}
     aligned = ["x", "out", "staging", "padded", "capacity"] + ["part"] * (method == "two_shot") + ["count"] * (not odd)
     source = source_of(KERNELS[method], types, constants, tuple(aligned))
     return compile_kernel(source, target=target_of(arch), options={"num_warps": 8}).asm["ptx"]
@@ -43,6 +47,17 @@ def test_16_bytes_at_a_time_go_over_the_links(method, dtype, total, arch, odd):
     assert len(loads) >= 4 and min(loads) >= 128, loads
     if method == "two_shot":
         assert min(widths(between, "st")) >= 128
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+@pytest.mark.parametrize(("dtype", "total"), [("bf16", tl.float32), ("fp32", tl.float32), ("fp8e4nv", tl.float32)])
+def test_tensors_in_place_are_not_copied(dtype, total, arch):
+    """All that is loaded is the ranks' data, all that is stored is the sums, besides words of 8 bytes."""
+    ptx = ptx_of("two_shot", dtype, total, arch, placed=True)
+    loads, stores = widths(ptx, "ld"), widths(ptx, "st")
+    each = 4096 * {"bf16": 2, "fp32": 4, "fp8e4nv": 1}[dtype] // 256 // 16  # accesses of a thread for one rank's block
+    assert [width for width in loads if width > 64] == [128] * 4 * each == [width for width in stores if width > 64]
+    assert stores.count(64) == 1 and min(loads) == 64
 
 
 def test_the_loads_of_all_ranks_are_under_way_before_the_first_sum():

@@ -33,7 +33,7 @@ def parts_expected(call: int, shape: tuple[int, ...], dtype: torch.dtype) -> tor
 def body(dtype: torch.dtype = torch.float32, shapes=SHAPES) -> bool:
     """One rank: calls of changing sizes, back to back; whether all gave what they should."""
     rank, device = triton_dist.rank(), triton_dist.device()
-    outs = [all_to_all(bits_of(rank, call, whole(shape), dtype).to(device)) for call, shape in enumerate(shapes)]
+    outs = [all_to_all(bits_of(rank, call, whole(shape), dtype).to(device), method="one_shot") for call, shape in enumerate(shapes)]
     return all(equal_bits(out, parts_expected(call, shapes[call], dtype)) for call, out in enumerate(outs))
 
 
@@ -225,7 +225,7 @@ def in_groups() -> list[list[float]]:
     team = triton_dist.make_team([2, 0] if rank % 2 == 0 else [3, 1])
     x = torch.arange(4.0, device=device) + 10 * rank
     for group in (groups[rank % 2], team):
-        found.append(all_to_all(x, group=group).tolist())
+        found.append(all_to_all(x, group=group, method="one_shot").tolist())
         out, _ = all_to_all(x, torch.tensor([1, 3], device=device), capacity=8, group=group)
         found.append(out[: 2 if group is team and rank > 1 or group is not team and rank < 2 else 6].tolist())
     return found
@@ -248,9 +248,9 @@ def on_two_streams() -> bool:
     for call, x in enumerate(inputs):
         if call % 2:
             with triton_dist.stream(side):
-                outs.append(all_to_all(x))
+                outs.append(all_to_all(x, method="one_shot"))
         else:
-            outs.append(all_to_all(x))
+            outs.append(all_to_all(x, method="one_shot"))
     triton_dist.current_stream().wait_stream(side)
     triton_dist.synchronize()
     return all(equal_bits(out, parts_expected(call, (300,), torch.float32)) for call, out in enumerate(outs))
@@ -264,8 +264,10 @@ def test_exchanges_on_two_streams(world, world_size):
 def test_the_method_of_all_to_all_goes_by_bytes():
     sizes = [2**power for power in range(4, 31)]
     order = [module.choose_method(nbytes, 4) for nbytes in sizes]
-    assert set(order) == {"one_shot", "library"} and order == sorted(order, reverse=True)
-    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"one_shot"} == {module.choose_method(2**40, 1)}
+    places = [module.METHODS.index(method) for method in order]
+    assert set(order) == {"ll", "one_shot", "library"} and places == sorted(places)
+    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"ll", "one_shot"}
+    assert module.choose_method(2**40, 1) == module.choose_method(8, 1) == "one_shot"
 
 
 TWO = torch.tensor([1, 1])

@@ -39,10 +39,10 @@ def body(dtype: torch.dtype = torch.float32, shapes=SHAPES, turns: bool = True) 
         x, expected = bits_of(rank, call, shape, dtype).to(device), bits_of(source, call, shape, dtype)
         if call % 3 == 2:
             out = torch.zeros_like(x)
-            returned = broadcast(x, source, out=out)
+            returned = broadcast(x, source, out=out, method="one_shot")
             right.append((returned is out, out, expected, x, bits_of(rank, call, shape, dtype)))
         else:
-            right.append((broadcast(x, source) is x, x, expected, x, expected))
+            right.append((broadcast(x, source, method="one_shot") is x, x, expected, x, expected))
     return all(same and equal_bits(out, expected) and equal_bits(x, kept) for same, out, expected, x, kept in right)
 
 
@@ -102,7 +102,8 @@ def from_ranks_of_groups() -> list[float]:
     rank, device = triton_dist.rank(), triton_dist.device()
     team = triton_dist.make_team([2, 0] if rank % 2 == 0 else [3, 1])
     return [
-        broadcast(torch.full((9,), float(rank), device=device), 2 + rank % 2, group=group)[8].item() for group in (groups[rank % 2], team)
+        broadcast(torch.full((9,), float(rank), device=device), 2 + rank % 2, group=group, method="one_shot")[8].item()
+        for group in (groups[rank % 2], team)
     ]
 
 
@@ -117,9 +118,9 @@ def broadcasts_on_two_streams() -> bool:
     for call, x in enumerate(inputs):
         if call % 2:
             with triton_dist.stream(side):
-                found.append(broadcast(x, 1))
+                found.append(broadcast(x, 1, method="one_shot"))
         else:
-            found.append(broadcast(x, 0))
+            found.append(broadcast(x, 0, method="one_shot"))
     triton_dist.current_stream().wait_stream(side)
     triton_dist.synchronize()
     return all(equal_bits(x, bits_of(call % 2, call, (300,), torch.float32)) for call, x in enumerate(found))
@@ -136,7 +137,7 @@ def test_the_source_may_be_read_meanwhile():
     def read_beside() -> float:
         x, side = torch.full((500,), 1.0 + triton_dist.rank()), triton_dist.Stream()
         side.wait_stream(triton_dist.current_stream())
-        broadcast(x, 0)
+        broadcast(x, 0, method="one_shot")
         if triton_dist.rank() == 0:
             with triton_dist.stream(side):
                 return x.sum().item()
@@ -149,8 +150,9 @@ def test_the_method_of_broadcast_goes_by_bytes_that_leave_the_source():
     sizes = [2**power for power in range(4, 31)]
     largest = {size: max(nbytes for nbytes in sizes if module.choose_method(nbytes, size) == "one_shot") for size in (2, 3, 5)}
     assert sizes[0] < largest[5] < largest[3] < largest[2] < sizes[-1]
-    assert [module.choose_method(16, size) for size in (2, 3)] == ["library", "one_shot"]
-    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"one_shot"} == {module.choose_method(2**40, 1)}
+    assert [module.choose_method(16, size) for size in (1, 2, 3)] == ["one_shot", "ll", "ll"]
+    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"ll", "one_shot"}
+    assert module.choose_method(2**40, 1) == "one_shot"
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def test_on_every_schedule_by_few_programs(monkeypatch, schedule, seed):
 def with_plans(plans: list[Plan]) -> bool:
     """Calls whose programs have different widths: places do not move."""
     size, rank, device, right = triton_dist.world_size(), triton_dist.rank(), triton_dist.device(), True
-    launch, accumulator = module.low_latency_launch, operator.accumulator_of("test", torch.float16, "sum")
+    accumulator = operator.accumulator_of("test", torch.float16, "sum")
     team = operator.find_team(None, "test")
     for call, plan in enumerate(plans):
         x = tensor_of(rank, call, (3001,), torch.float16).to(device)
         out = torch.empty_like(x)
-        launch(x, out, team, None, accumulator, "sum", plan).run()
+        module.reducing_launch("all_reduce", x, out, team, None, accumulator, "sum", plan).run()
         right &= same_bits(out, expected_of(size, call, (3001,), torch.float16, "sum"))
     return right
 

@@ -9,13 +9,22 @@ import triton.language as tl
 from triton import compile as compile_kernel
 
 from tests.primitives.compile_targets import source_of, target_of
-from triton_dist.ops.collectives.low_latency import _INTEGERS, CAPACITY, low_latency_kernel
+from triton_dist.ops.collectives.low_latency import _INTEGERS, CAPACITY, low_latency_broadcast_kernel, low_latency_kernel
 from triton_dist.runtime.wait_layout import MARKER
 
 WIDTHS = {"bf16": 2, "fp32": 4, "fp8e4nv": 1, "i32": 4, "fp64": 8, "u8": 1}
 
 
-def ptx_of(dtype: str, total: tl.dtype, arch: int = 90, size: int = 4, units: int = 128, whole: bool = True, op: str = "sum") -> str:
+def compiled(
+    dtype: str,
+    total: tl.dtype | None,
+    arch: int = 90,
+    size: int = 4,
+    units: int = 128,
+    whole: bool = True,
+    op: str | None = "sum",
+    parts=False,
+) -> dict:
     width = WIDTHS[dtype]
     data = "i64" if whole else dtype
     types = dict.fromkeys(("x", "out"), f"*{data}") | dict.fromkeys(("words", "peer_words", "epochs"), "*i64")
@@ -23,10 +32,26 @@ def ptx_of(dtype: str, total: tl.dtype, arch: int = 90, size: int = 4, units: in
     element = {"bf16": tl.bfloat16, "fp32": tl.float32, "fp8e4nv": tl.float8e4nv, "i32": tl.int32, "fp64": tl.float64, "u8": tl.uint8}
     constants = {
         "SIZE": size, "EACH": 8 // width, "ELEMENT": element[dtype], "INTEGER": _INTEGERS[width], "WHOLE": whole, "UNITS": units,
-        "CAPACITY": CAPACITY, "SUM": total, "OP": op,
+        "CAPACITY": CAPACITY, "PARTS": parts, "SUM": total, "OP": op,
     }  # fmt: skip
     source = source_of(low_latency_kernel, types, constants, ("x", "out", "words"))
-    return compile_kernel(source, target=target_of(arch), options={"num_warps": units // 32}).asm["ptx"]
+    return compile_kernel(source, target=target_of(arch), options={"num_warps": units // 32}).asm
+
+
+def ptx_of(dtype: str, total: tl.dtype | None, *arguments, **options) -> str:
+    return compiled(dtype, total, *arguments, **options)["ptx"]
+
+
+def broadcast_ptx(whole: bool = True, size: int = 4, arch: int = 90) -> str:
+    data = "i64" if whole else "i16"
+    types = dict.fromkeys(("x", "out"), f"*{data}") | dict.fromkeys(("words", "peer_words", "epochs"), "*i64")
+    types |= {"index": "i32", "source": "i32", "count": "i32", "zero": "i32"}
+    constants = {
+        "SIZE": size, "EACH": 1 if whole else 4, "INTEGER": tl.int64 if whole else tl.int16, "WHOLE": whole, "UNITS": 128,
+        "CAPACITY": CAPACITY, "COPY": False,
+    }  # fmt: skip
+    source = source_of(low_latency_broadcast_kernel, types, constants, ("x", "out", "words"))
+    return compile_kernel(source, target=target_of(arch), options={"num_warps": 4}).asm["ptx"]
 
 
 STORE, LOAD = "st.relaxed.sys.global.v2.b64", "ld.relaxed.sys.global.v2.b64"
@@ -49,6 +74,25 @@ def test_all_units_are_loaded_before_the_first_is_looked_at():
     poll = ptx[ptx.index(MARKER) :]
     loads = [match.start() for match in re.finditer(re.escape(LOAD), poll)]
     assert len(loads) == 4 and loads[-1] < poll.index("setp.ne.s32 %bad")
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("op", [None, "sum"])
+def test_every_form_moves_one_unit_to_and_from_each_peer(op, parts):
+    """What is read of x is a unit for each rank where there are parts, and again of a next piece; what is written, one if it is reduced."""
+    ptx = ptx_of("bf16", tl.float32 if op else None, op=op, parts=parts)
+    assert ptx.count(STORE) == 6 and ptx.count(LOAD) == 4
+    loads, stores = re.findall(r"ld\.global\.b64", ptx), re.findall(r"st\.global\.b64", ptx)
+    words = 1 + 3  # the epoch and the addresses
+    assert len(loads) == words + 2 * (4 if parts else 1) and len(stores) == (4 if op is None else 1) + 1
+    assert len(re.findall(r"\.release\.", ptx)) == 2 and "fence" not in ptx and "membar" not in ptx
+
+
+def test_a_broadcast_moves_units_and_asks_for_one_of_each_rank():
+    ptx = broadcast_ptx()
+    assert ptx.count(STORE) == 6 and ptx.count(LOAD) == 1 + 4 and ptx.count(MARKER) == 2
+    assert "fence" not in ptx and "membar" not in ptx and "st.global.b16" not in ptx
+    assert broadcast_ptx(whole=False).count(STORE) == 6
 
 
 def depends_on(ptx: str, register: str, source: str) -> bool:
@@ -104,7 +148,7 @@ def test_amd_gpus_get_whole_words_by_atomics():
     types = dict.fromkeys(("x", "out", "words", "peer_words", "epochs"), "*i64") | {"index": "i32", "count": "i32", "zero": "i32"}
     constants = {
         "SIZE": 2, "EACH": 4, "ELEMENT": tl.bfloat16, "INTEGER": tl.int16, "WHOLE": True, "UNITS": 128, "CAPACITY": CAPACITY,
-        "SUM": tl.float32, "OP": "sum",
+        "PARTS": False, "SUM": tl.float32, "OP": "sum",
     }  # fmt: skip
     source = source_of(low_latency_kernel, types, constants, ("x", "out", "words"))
     assembly = compile_kernel(source, target=target_of("gfx942"), options={"num_warps": 2}).asm["amdgcn"]

@@ -69,7 +69,7 @@ def test_parts_are_rounded_once(world, dtype, bound):
 
 def as_all_reduce_has_them() -> bool:
     rank, x = triton_dist.rank(), tensor_of(triton_dist.rank(), 0, whole((77,)), torch.bfloat16).to(triton_dist.device())
-    return torch.equal(reduce_scatter(x), all_reduce(x, method="two_shot")[rank * 77 : (rank + 1) * 77])
+    return torch.equal(reduce_scatter(x, method="one_shot"), all_reduce(x, method="two_shot")[rank * 77 : (rank + 1) * 77])
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -82,7 +82,10 @@ def nan_parts() -> list[bool]:
     for op in ("sum", "max", "min"):
         x = torch.zeros(whole((5,)), device=device)
         x[2:4] = float("nan") if triton_dist.rank() == 1 else 1.0
-        found.append(reduce_scatter(x, op=op).isnan().tolist() == [triton_dist.rank() == 0 and place in (2, 3) for place in range(5)])
+        found.append(
+            reduce_scatter(x, op=op, method="one_shot").isnan().tolist()
+            == [triton_dist.rank() == 0 and place in (2, 3) for place in range(5)]
+        )
     return found
 
 
@@ -147,7 +150,7 @@ def parts_of_subgroups() -> list[float]:
     rank, device = triton_dist.rank(), triton_dist.device()
     x = torch.arange(10.0, device=device) + 100 * rank
     team = triton_dist.make_team([2, 0] if rank % 2 == 0 else [3, 1])  # another order: part 0 is rank 2's
-    return [reduce_scatter(x, group=group)[3].item() for group in (groups[rank % 2], team)]
+    return [reduce_scatter(x, group=group, method="one_shot")[3].item() for group in (groups[rank % 2], team)]
 
 
 def test_parts_of_subgroups(world):
@@ -164,9 +167,9 @@ def parts_on_two_streams() -> bool:
     for call, x in enumerate(inputs):
         if call % 2:
             with triton_dist.stream(side):
-                outs.append(reduce_scatter(x))
+                outs.append(reduce_scatter(x, method="one_shot"))
         else:
-            outs.append(reduce_scatter(x))
+            outs.append(reduce_scatter(x, method="one_shot"))
     triton_dist.current_stream().wait_stream(side)
     triton_dist.synchronize()
     return all(same_bits(out, part_expected(call, (300,), torch.float32)) for call, out in enumerate(outs))
@@ -180,9 +183,11 @@ def test_parts_on_two_streams(world, world_size):
 def test_the_method_of_reduce_scatter_goes_by_bytes():
     sizes = [2**power for power in range(4, 31)]
     order = [module.choose_method(nbytes, 4) for nbytes in sizes]
-    assert set(order) == {"one_shot", "library"} and order == sorted(order, reverse=True)
-    assert [module.choose_method(nbytes, 2) for nbytes in (1 << 10, 1 << 20, 1 << 30)] == ["library", "one_shot", "library"]
-    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"one_shot"} == {module.choose_method(2**40, 1)}
+    places = [module.METHODS.index(method) for method in order]
+    assert set(order) == {"ll", "one_shot", "library"} and places == sorted(places)
+    assert [module.choose_method(nbytes, 2) for nbytes in (1 << 10, 1 << 22, 1 << 30)] == ["ll", "one_shot", "library"]
+    assert {module.choose_method(nbytes, 4, exact=True) for nbytes in sizes} == {"ll", "one_shot"}
+    assert {module.choose_method(nbytes, 1) for nbytes in sizes[:10]} == {"one_shot"}
 
 
 def taken(dtype: torch.dtype, exact: bool, group: str) -> str:

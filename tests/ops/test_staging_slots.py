@@ -66,13 +66,13 @@ def calls_of_mixed_dtypes() -> bool:
     for dtype, count in CALLS * 2:
         x = torch.full((size * count,), rank + 1, device=device).to(dtype)
         total = size * (size + 1) // 2
-        sums = [all_reduce(x, method="one_shot"), all_reduce(x, method="two_shot"), reduce_scatter(x)]
+        sums = [all_reduce(x, method="one_shot"), all_reduce(x, method="two_shot"), reduce_scatter(x, method="one_shot")]
         parts = torch.arange(1, size + 1, device=device).repeat_interleave(count)
         right += [(out, torch.full_like(out, total)) for out in sums] + [
-            (all_to_all(x), parts.to(dtype)),
-            (all_gather(x[:count]), parts.to(dtype)),
+            (all_to_all(x, method="one_shot"), parts.to(dtype)),
+            (all_gather(x[:count], method="one_shot"), parts.to(dtype)),
         ]
-        right.append((broadcast(x, size - 1), torch.full_like(x, size)))
+        right.append((broadcast(x, size - 1, method="one_shot"), torch.full_like(x, size)))
     return all(torch.equal(out, expected) for out, expected in right)
 
 

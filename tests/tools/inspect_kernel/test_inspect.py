@@ -16,7 +16,8 @@ import triton.language as tl
 from tests.compiled_checks.kernels import product_kernel
 from tests.tools.inspect_kernel.kernels import bulk_kernel, copy_kernel, own_kernel, put_kernel, words_kernel
 from triton_dist.errors import InvalidArgumentError
-from triton_dist.ops.collectives.all_reduce import one_shot_kernel, two_shot_kernel
+from triton_dist.ops.collectives.all_reduce import one_shot_kernel
+from triton_dist.ops.collectives.two_shot import two_shot_kernel
 from triton_dist.ops.gemm.ag_gemm_kernels import gathered_gemm_kernel, push_shard_kernel
 from triton_dist.tools import inspect_kernel
 from triton_dist.tools.inspect import machine_code
@@ -54,14 +55,17 @@ def test_the_width_of_a_copy(hint, width, get):
 def test_all_reduce_moves_16_bytes_at_a_time(kernel, count, arch):
     """Whatever the count. The peers' addresses come from a table."""
     types = dict.fromkeys(("x", "out", "staging"), "*bf16:16") | dict.fromkeys(("padded", "part", "capacity"), "i32:16")
-    types |= dict.fromkeys(("peer_staging", "arrived", "peer_arrived", "epoch"), "*i64")
+    types |= dict.fromkeys(
+        ("peer_staging", "arrived", "peer_arrived", "epoch", "places", "peer_places", "done", "peer_done", "epochs"), "*i64"
+    )
     types |= {"finished": "*i32", "index": "i32", "count": count}
-    report = inspect_kernel(kernel, {name: types[name] for name in kernel.arg_names if name in types}, SUM, target=arch, num_warps=8)
     two = kernel is two_shot_kernel
+    constants = SUM | ({"READ": False, "WRITTEN": False} if two else {})
+    report = inspect_kernel(kernel, {name: types[name] for name in kernel.arg_names if name in types}, constants, target=arch, num_warps=8)
     # 4096 elements over 256 threads are two of 16 bytes, from (and for two-shot to) each of 4 ranks.
-    assert accesses(report, "load") == [("table", {16: 8})]
+    assert accesses(report, "load") == ([("table", {16: 2}), ("table", {16: 6})] if two else [("table", {16: 8})])  # first rank, others
     assert accesses(report, "store") == ([("table", {16: 8})] if two else [])
-    assert accesses(report, "atomic") == [("table", {8: 2 if two else 1})]
+    assert accesses(report, "atomic") == [("table", {8: 1})] * (2 if two else 1)
     signals = [(one.operation, one.semantic, one.scope, one.count) for one in report.ordered if one.way]
     assert signals == [("atom.exch", "release", "sys", 2 if two else 1)]
     assert [(one.semantic, one.scope, one.bits) for one in report.spins] == [("acquire", "sys", 64)] * (2 if two else 1)

@@ -40,6 +40,21 @@ def test_every_plan_gives_the_right_sum(nbytes):
         assert set(found) == {""}
 
 
+@pytest.mark.parametrize("name", [name for name in TUNABLE if name != "all_reduce"])
+def test_every_plan_of_the_others_is_right(name):
+    def body() -> list[str]:
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            dist.init_process_group("gloo")
+        plans, team = TUNABLE[name].candidates(1001, 3), find_team(None, "test")
+        assert {plan.method for plan in plans} == {"ll", "one_shot", "library"} and len(set(plans)) == len(plans)
+        return [timed.why for timed in measure.measure(TUNABLE[name], plans, 1001, team)]
+
+    for found in triton_dist.simulate(body, 3):
+        assert set(found) == {""}
+
+
 def test_plans_that_fail_or_are_wrong_are_out():
     def run(plan, x, out, team) -> None:
         if plan.method == "fails" and team.index == 0:

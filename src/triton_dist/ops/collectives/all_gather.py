@@ -1,12 +1,14 @@
-"""All-gather by one kernel: every rank puts its part where peers can read it, says so, and reads the others' parts.
+"""All-gather by one kernel, in two forms, and by the library.
 
-One launch and one signal's latency, so it wins over NCCL up to some megabytes; above, copy engines and NCCL reach the link's rate
-without using SMs. Parts alternate between two staging buffers; who writes and resets what: see staging.py.
+``ll``: every rank sends its part to all others with a flag in each word: no signal and no barrier; see low_latency.py.
+``one_shot``: every rank puts its part where peers can read it, says so, and reads the others' parts: one signal's latency. Between two
+ranks it wins over NCCL at every size. Parts alternate between two staging buffers; who writes and resets what: see staging.py.
 """
 
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 import triton
 import triton.language as tl
 
@@ -17,8 +19,14 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import repeated
 from ..team import Team, find_team
+from .arguments import METHODS, check_method, library_can, process_group_of
+from .low_latency import moving_launch, pays
+from .plans import Plan, chosen
 from .staging import LINE, end_call, meet, peer_pointers, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
+
+_LOW_LATENCY_WIRE_BYTES = 1 << 20
+"""What "ll" sends from a rank at most, twice its part to every peer."""
 
 
 @triton_dist.jit(do_not_specialize=["index"])
@@ -51,15 +59,22 @@ def all_gather_kernel(
     end_call(epoch, finished, now)
 
 
-def all_gather(x: torch.Tensor, *, out: torch.Tensor | None = None, group: object = None) -> torch.Tensor:
+def all_gather(
+    x: torch.Tensor, *, out: torch.Tensor | None = None, group: object = None, method: str = "auto", exact: bool = False
+) -> torch.Tensor:
     """The ranks' ``x`` one below the other, in group order, on every rank of ``group``; in stream order of the current stream.
 
     All ranks of the group call it with the same shape and dtype. x: any shape (M, ...) and dtype, contiguous or not.
     out: (size * M, ...), contiguous, same dtype; allocated if None. group: a ``torch.distributed`` group whose ranks reach each other
-    by direct pointers; None is all ranks. Returns ``out``.
-    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError.
+    by direct pointers; None is all ranks.
+    method: "ll", "one_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes and this
+    machine's table, if there is one (docs/collectives_tuning.md). The bits are the same. exact: "auto" keeps to the kernels.
+    Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError,
+    TuningTableError.
     """
     team = find_team(group, "all_gather")
+    check_method("all_gather", method, exact, group, METHODS)
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise InvalidArgumentError(f"all_gather: x has to be a tensor with at least one dimension, got {x!r}")
     shape = (team.size * x.shape[0], *x.shape[1:])
@@ -69,13 +84,31 @@ def all_gather(x: torch.Tensor, *, out: torch.Tensor | None = None, group: objec
         raise InvalidArgumentError(f"all_gather: out is {tuple(out.shape)} {out.dtype}; it has to be {shape} {x.dtype}, contiguous")
     nbytes = x.numel() * x.element_size()
     if nbytes:
-        part = dense(x)
-        repeated("all_gather", team, None, (part, out), lambda: gather_launch(part, out, team, group))
+        part, target = dense(x), out
+
+        def make() -> Launch | None:
+            own = exact or not library_can(group, x.device)
+            plan = chosen("all_gather", nbytes, team, own, METHODS, choose_method) if method == "auto" else Plan(method)
+            if plan.method == "library":
+                gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name from torch 2.13 on, and before
+                whole, sent = (tensor.view(-1).view(torch.uint8) for tensor in (target, part))
+                gather(whole, sent, group=process_group_of(group))
+                return None
+            if plan.method == "ll":
+                return moving_launch("all_gather", part, target, team, group, plan)
+            return gather_launch(part, target, team, group)
+
+        repeated("all_gather", team, (method, exact), (part, target), make)
     return out
 
 
+def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
+    """The method for parts of so many bytes on so many ranks. Never the library, with or without ``exact``."""
+    return "ll" if pays(2 * nbytes * (size - 1), _LOW_LATENCY_WIRE_BYTES, size) else "one_shot"
+
+
 def gather_launch(part: torch.Tensor, out: torch.Tensor, team: Team, group: object) -> Launch:
-    """What ``all_gather`` launches; for contiguous tensors with at least one element, checked before."""
+    """What ``all_gather`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
     nbytes = part.numel() * part.element_size()
     padded, ranks = round_up(nbytes, LINE), triton.next_power_of_2(team.size)
     programs, block = division(nbytes, MOST_BYTES_AT_A_TIME // ranks)

@@ -1,14 +1,15 @@
 """All-reduce by one kernel, in three forms, and by the library where that is faster.
 
 ``ll``: every rank sends its tensor to all others with a flag in each word: no signal and no barrier; see low_latency.py.
-``one_shot``: every rank stages its tensor and adds up everyone's: one signal's latency, but all of it is read from every other rank.
-``two_shot``: rank ``r`` adds up part ``r`` only and stores the result to everyone: two signals' latency, two parts to and from each peer.
-Who writes and resets what: see staging.py. The results of a rank are written by all ranks, each its part. ``two_shot`` needs one slot only:
-a rank that has met its peers the second time knows that they have read what it staged, and they store results only once they have met it
-the first time in the call, behind its reading those of the call before.
+``one_shot``: every rank stages its tensor and adds up everyone's: one signal's latency, but all of it is read from every other rank. Who
+writes and resets what: see staging.py.
+``two_shot``: rank ``r`` adds up part ``r`` only and stores the result to everyone, without a copy where tensors lie in symmetric memory:
+two signals' latency, two parts to and from each peer; see two_shot.py.
 """
 
 from __future__ import annotations
+
+import functools
 
 import torch
 import torch.distributed as dist
@@ -18,27 +19,27 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 
-from ...errors import TuningTableError
 from ...runtime.preload import Launch
 from ..repeat import repeated
 from ..team import Team, find_team
 from .arguments import LIBRARY_OPERATIONS, check_method, check_tensor, library_reduces, made_or_checked, process_group_of
-from .low_latency import low_latency_launch
-from .plans import Plan, planned
-from .reduction import accumulator_of, reduce_staged, staging_at
-from .staging import MAX_PROGRAMS, Staging, end_call, meet, programs_for, staging_of
+from .low_latency import pays, reducing_launch
+from .places import in_place
+from .plans import Plan, chosen
+from .reduction import accumulator_of, reduce_staged
+from .staging import MAX_PROGRAMS, end_call, meet, programs_for, staging_of
+from .two_shot import MOST_PROGRAM_BYTES, two_shot_launch
 from .words import round_up
 
 METHODS = ("auto", "ll", "one_shot", "two_shot", "library")
+PLACED = "all_reduce in symmetric memory"
+"""What a table calls all-reduces whose input and output lie in symmetric memory."""
 _LOW_LATENCY_WIRE_BYTES = 2 << 20
 """What "ll" sends from a rank at most, twice the data to every peer: beyond, a signal costs less than its flags."""
-_LOW_LATENCY_RANKS = 8
 _PAIR_ONE_SHOT_BYTES = 32 << 20
 """Between two ranks adding up everything moves no more over the link than adding up a part; beyond, the library is as fast."""
 _ONE_SHOT_BYTES = 256 << 10
 _TWO_SHOT_BYTES = 8 << 20
-_MOST_PROGRAM_BYTES = 16 << 10
-"""What a program loads from one rank at a time."""
 
 
 @triton_dist.jit(do_not_specialize=["index"])
@@ -68,44 +69,6 @@ def one_shot_kernel(
     end_call(epoch, finished, now)
 
 
-@triton_dist.jit(do_not_specialize=["index"])
-def two_shot_kernel(
-    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, padded, part, capacity,
-    SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
-):  # fmt: skip
-    """As ``one_shot_kernel``. Program ``p`` moves piece ``p`` of every part; rank ``r`` reduces part ``r``, of ``part`` elements.
-
-    staging: ``capacity`` elements for what the ranks bring, as many for results.
-    """
-    before = tl.load(epoch)
-    results = staging + capacity
-    piece = tl.cdiv(tl.cdiv(part, tl.num_programs(0)), BLOCK) * BLOCK
-    begin = tl.program_id(0).to(tl.int64) * piece
-    end = tl.minimum(begin + piece, part)
-    for rank in range(SIZE):
-        for first in range(begin, end, BLOCK):
-            inner = first + tl.arange(0, BLOCK)
-            offset = rank * part + inner
-            inside = (inner < end) & (offset < padded)
-            tl.store(staging + offset, tl.load(x + offset, mask=inside & (offset < count), other=0.0), mask=inside)
-    peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, before + 1, WORDS))
-    for first in range(begin, end, BLOCK):
-        inner = first + tl.arange(0, BLOCK)
-        offset = index * part + inner
-        inside = (inner < end) & (offset < padded)
-        total = reduce_staged(peers, offset, inside, staging.dtype.element_ty, SUM, OP, SIZE).to(staging.dtype.element_ty)
-        for rank in range(SIZE):
-            tl.store(staging_at(peers, rank, staging.dtype.element_ty) + capacity + offset, total, mask=inside)
-    results = dl.consume_token(results, meet(arrived, peer_arrived, index, SIZE, before + 2, WORDS))
-    for rank in range(SIZE):
-        for first in range(begin, end, BLOCK):
-            inner = first + tl.arange(0, BLOCK)
-            offset = rank * part + inner
-            inside = (inner < end) & (offset < count)
-            tl.store(out + offset, tl.load(results + offset, mask=inside), mask=inside)
-    end_call(epoch, finished, before + 2)
-
-
 def all_reduce(
     x: torch.Tensor,
     *,
@@ -123,6 +86,9 @@ def all_reduce(
     if None. group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
     method: "ll", "one_shot", "two_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes
     and this machine's table, if ``triton-dist tune`` has written one (docs/collectives_tuning.md).
+    "two_shot" reads ``x``, and writes ``out``, in place where they lie in symmetric memory of all ranks of the group, at a multiple of 16
+    bytes and with a multiple of 16 elements; each rank's may lie elsewhere, or be ordinary memory. "auto" takes it for such tensors
+    beyond what "ll" is for; then they have to be such on all ranks, or on none.
     The three of this package add up in float32 (float64, integers: in their own width, at least 32 bits) from the group's first rank to its
     last and round once: all ranks and all runs have the same bits. exact: "auto" never takes the library, whose order is its own.
     Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
@@ -135,20 +101,25 @@ def all_reduce(
     accumulator = accumulator_of("all_reduce", x.dtype, op)
     out = made_or_checked("all_reduce", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
+    placed = in_place(x, team), in_place(out, team)
 
     def make() -> Launch | None:
         own = exact or not library_reduces(group, x, op)
-        plan = plan_for(nbytes, team, own) if method == "auto" else Plan(method)
+        plan = plan_for(nbytes, team, own, all(placed)) if method == "auto" else Plan(method)
+        if plan.method == "two_shot" and method == "auto" and all(placed):
+            return two_shot_launch(x, out, team, group, accumulator, op, plan, staged=False)
         return planned_launch(plan, x, out, team, group, accumulator, op)
 
-    repeated("all_reduce", team, (method, exact, op), (x, out), make)
+    repeated("all_reduce", team, (method, exact, op, placed), (x, out), make)
     return out
 
 
-def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
-    """The method for so many bytes on so many ranks of a machine that was not tuned."""
-    if 1 < size <= _LOW_LATENCY_RANKS and 2 * nbytes * (size - 1) <= _LOW_LATENCY_WIRE_BYTES:
+def choose_method(nbytes: int, size: int, exact: bool = False, placed: bool = False) -> str:
+    """The method for so many bytes on so many ranks of a machine that was not tuned. placed: no copy is needed, see ``plan_for``."""
+    if pays(2 * nbytes * (size - 1), _LOW_LATENCY_WIRE_BYTES, size):
         return "ll"
+    if placed and size > 1:
+        return "two_shot"
     if size == 2:
         return "one_shot" if exact or nbytes <= _PAIR_ONE_SHOT_BYTES else "library"
     if nbytes <= _ONE_SHOT_BYTES or size == 1:
@@ -156,14 +127,10 @@ def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     return "two_shot" if exact or nbytes <= _TWO_SHOT_BYTES else "library"
 
 
-def plan_for(nbytes: int, team: Team, exact: bool) -> Plan:
-    """What "auto" does for so many bytes. Every rank of the team calls it."""
-    plan = planned("all_reduce", nbytes, team, exact)
-    if plan is not None and plan.method not in METHODS[1:]:
-        raise TuningTableError(
-            f"all_reduce: the tuned method {plan.method!r} is not one of {METHODS[1:]}: the table is of another version, tune again"
-        )
-    return plan or Plan(choose_method(nbytes, team.size, exact))
+def plan_for(nbytes: int, team: Team, exact: bool, placed: bool = False) -> Plan:
+    """What "auto" does for so many bytes. Every rank of the team calls it. placed: input and output are read and written in place."""
+    operator = PLACED if placed else "all_reduce"
+    return chosen(operator, nbytes, team, exact, METHODS, functools.partial(choose_method, placed=placed))
 
 
 def run_plan(plan: Plan, x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> None:
@@ -182,7 +149,9 @@ def planned_launch(
         return None
     if not x.numel():
         return None
-    launch = {"ll": low_latency_launch, "one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
+    if plan.method == "ll":
+        return reducing_launch("all_reduce", x.contiguous(), out, team, group, accumulator, op, plan)
+    launch = {"one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
     return launch(x.contiguous(), out, team, group, accumulator, op, plan)
 
 
@@ -190,38 +159,14 @@ def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
     """What ``all_reduce`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
     count, width = x.numel(), x.element_size()
     space = staging_of("all_reduce one_shot", team, group, x.device)
-    staging = space.two_slots(round_up(count, 16) * width)
+    staging = space.two_slots(round_up(count, 16) * width).view(x.dtype)
     programs = min(plan.programs, MAX_PROGRAMS) or programs_for(count * width)
+    block = min((plan.load_bytes or MOST_PROGRAM_BYTES) // width, max(16, triton.next_power_of_2(triton.cdiv(count, programs))))
     return Launch.of(one_shot_kernel, programs)(
-        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), staging.numel() // width // 2,
-        **_constants(team, triton.cdiv(count, programs), width, accumulator, op, plan),
+        x.view(-1), out.view(-1), staging, space.buffer.peer_addresses(team), space.arrived, space.peer_arrived, space.epoch,
+        space.finished, team.index, count, round_up(count, 16), staging.numel() // 2,
+        SIZE=team.size, WORDS=triton.next_power_of_2(team.size), BLOCK=block, SUM=accumulator, OP=op, num_warps=plan.warps or 8,
     )  # fmt: skip
-
-
-def two_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:
-    """What ``all_reduce`` launches for "two_shot"; for contiguous tensors with at least one element, checked before."""
-    count, width = x.numel(), x.element_size()
-    part = round_up(triton.cdiv(count, team.size), 16)
-    space = staging_of("all_reduce two_shot", team, group, x.device)
-    staging = space.two_slots(team.size * part * width)
-    programs = min(plan.programs, MAX_PROGRAMS) or programs_for(part * width)
-    return Launch.of(two_shot_kernel, programs)(
-        x.view(-1), out.view(-1), *_shared(space, staging, x.dtype, team), count, round_up(count, 16), part, staging.numel() // width // 2,
-        **_constants(team, triton.cdiv(part, programs), width, accumulator, op, plan),
-    )  # fmt: skip
-
-
-def _shared(space: Staging, staging: torch.Tensor, dtype: torch.dtype, team: Team) -> tuple:
-    """The arguments that both kernels take in the same place."""
-    peers = space.buffer.peer_addresses(team)
-    return staging.view(dtype), peers, space.arrived, space.peer_arrived, space.epoch, space.finished, team.index
-
-
-def _constants(team: Team, most: int, width: int, accumulator: tl.dtype, op: str, plan: Plan) -> dict[str, object]:
-    """Compile-time arguments of both kernels. most: elements of a piece. width: bytes of one."""
-    block = min((plan.load_bytes or _MOST_PROGRAM_BYTES) // width, max(16, triton.next_power_of_2(most)))
-    words = triton.next_power_of_2(team.size)
-    return {"SIZE": team.size, "WORDS": words, "BLOCK": block, "SUM": accumulator, "OP": op, "num_warps": plan.warps or 8}
 
 
 def _by_library(x: torch.Tensor, out: torch.Tensor, op: str, group: object) -> None:

@@ -1,5 +1,5 @@
 """All-to-all by one kernel, with equal parts or with numbers of rows that stand in device memory: every rank stages all that it sends, with
-the numbers, and reads its part of everyone's.
+the numbers, and reads its part of everyone's. Equal parts that are small go with a flag in each word (``ll``): see low_latency.py.
 
 One launch and one signal's latency, no more over the links than has to, and nothing is read by the host: so a call with numbers on the
 device can be captured in a CUDA graph, which ``torch.distributed``'s, that wants them on the host, can't. The kernel loses where a copy of
@@ -22,12 +22,25 @@ from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
 from ..repeat import repeated
 from ..team import Team, find_team, in_capture
-from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of, rows_of_ranks
+from .arguments import (
+    METHODS,
+    check_apart,
+    check_method,
+    check_tensor,
+    library_can,
+    made_or_checked,
+    process_group_of,
+    rows_of_ranks,
+)
+from .low_latency import moving_launch, pays
+from .plans import Plan, chosen
 from .staging import LINE, MAX_PROGRAMS, end_call, meet, peer_pointers, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 16 << 20
 """Bytes of x up to which the kernel is chosen for equal parts. Measured between two ranks only."""
+_LOW_LATENCY_WIRE_BYTES = 1 << 20
+"""What "ll" sends from a rank at most, twice the parts for every peer."""
 
 
 @triton.jit
@@ -124,8 +137,9 @@ def all_to_all(
     (or what else ``find_team`` takes); None is all ranks.
 
     Without ``splits``, equal parts: rank ``s`` gets the s-th of ``size`` equal parts of x; returns ``out``, of x's shape. out: contiguous,
-    of x's shape and dtype; may be ``x``; allocated if None. method: "one_shot", this module's kernel; "library", ``torch.distributed``;
-    or "auto", which goes by the number of bytes. The bits are the same. exact: "auto" keeps to the kernel.
+    of x's shape and dtype; may be ``x``; allocated if None. method: "ll", "one_shot" (see the module), "library"
+    (``torch.distributed``), or "auto", which goes by the number of bytes and this machine's table, if there is one
+    (docs/collectives_tuning.md). The bits are the same. exact: "auto" keeps to the kernels.
 
     With ``splits``, int32 or int64 (size,) on x's device: rank ``s`` gets ``splits[s]`` rows; those for rank 0 are the first
     ones of x, and rows beyond the sum are not read. The host reads nothing, so the number of rows of ``out`` is given, by ``out`` itself or
@@ -142,13 +156,13 @@ def all_to_all(
     """
     team = find_team(group, "all_to_all")
     check_tensor("all_to_all", x)
-    check_method("all_to_all", method, exact, group)
+    check_method("all_to_all", method, exact, group, METHODS)
     if splits is None:
         if capacity is not None or received is not None or check:
             raise InvalidArgumentError("all_to_all: capacity, received and check are for calls with splits; equal parts always fit")
         return _equal(x, out, team, group, method, exact)
-    if method == "library":
-        raise InvalidArgumentError("all_to_all: method='library' takes no splits on the device; leave method out")
+    if method in ("ll", "library"):
+        raise InvalidArgumentError(f"all_to_all: method={method!r} takes no splits on the device; leave method out")
     if x.dim() == 0:
         raise InvalidArgumentError("all_to_all: x has to have at least one dimension, of rows")
     _check_splits("splits", splits, team, x)
@@ -175,11 +189,13 @@ def all_to_all(
 
 def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for equal parts of an x of so many bytes on so many ranks. exact: not the library."""
+    if pays(2 * nbytes // size * (size - 1), _LOW_LATENCY_WIRE_BYTES, size):
+        return "ll"
     return "one_shot" if exact or size == 1 or nbytes <= _ONE_SHOT_BYTES else "library"
 
 
 def equal_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object) -> Launch:
-    """What ``all_to_all`` launches for equal parts; for contiguous tensors with at least one element, checked before."""
+    """What ``all_to_all`` launches for equal parts by "one_shot"; for contiguous tensors with at least one element, checked before."""
     part = x.numel() * x.element_size() // team.size
     return _launch(x, out, None, None, part, team.size, team, group)
 
@@ -214,14 +230,21 @@ def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object,
         return out
     given = dense(x)
     check_apart("all_to_all", given, out, same_at=0)
-    if method == "auto":
-        method = choose_method(nbytes, team.size, exact or not library_can(group, x.device))
-    if method == "library":
-        sent = given.clone() if out.data_ptr() == given.data_ptr() else given
-        target, sent = (tensor.view(-1).view(torch.uint8) for tensor in (out, sent))
-        dist.all_to_all_single(target, sent, group=process_group_of(group))
-    else:
-        repeated("all_to_all", team, None, (given, out), lambda: equal_launch(given, out, team, group))
+    target = out
+
+    def make() -> Launch | None:
+        own = exact or not library_can(group, x.device)
+        plan = chosen("all_to_all", nbytes, team, own, METHODS, choose_method) if method == "auto" else Plan(method)
+        if plan.method == "library":
+            sent = given.clone() if target.data_ptr() == given.data_ptr() else given
+            whole, sent = (tensor.view(-1).view(torch.uint8) for tensor in (target, sent))
+            dist.all_to_all_single(whole, sent, group=process_group_of(group))
+            return None
+        if plan.method == "ll":
+            return moving_launch("all_to_all", given, target, team, group, plan)
+        return equal_launch(given, target, team, group)
+
+    repeated("all_to_all", team, (method, exact), (given, target), make)
     return out
 
 

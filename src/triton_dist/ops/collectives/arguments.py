@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from ...errors import InvalidArgumentError
 from ...runtime.world import current_world
 
-METHODS = ("auto", "one_shot", "library")
-"""Of the collectives with one kernel."""
+METHODS = ("auto", "ll", "one_shot", "library")
+"""Of the collectives but all_reduce: the low-latency kernel, the one that stages, and torch.distributed."""
 LIBRARY_DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8,
 )  # fmt: skip

@@ -1,7 +1,9 @@
-"""Broadcast by one kernel: one rank stages its tensor, and the others read it there.
+"""Broadcast by one kernel, in two forms, and by the library.
 
-One launch and one signal's latency, but all that the peers read leaves by the source's links: so beyond some megabytes the library wins,
-which passes pieces on from rank to rank. Who writes and resets what: see staging.py.
+``ll``: the source sends its tensor with a flag in each word: no signal and no barrier; see low_latency.py.
+``one_shot``: the source stages its tensor, and the others read it there: one signal's latency. Who writes and resets what: see staging.py.
+In both all that the peers get leaves by the source's links: so beyond some megabytes the library wins, which passes pieces on from rank to
+rank.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import repeated
 from ..team import Team, find_team
-from .arguments import check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .arguments import METHODS, check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .low_latency import broadcasting_launch, pays
+from .plans import Plan, chosen
 from .reduction import staging_at
 from .staging import LINE, end_call, meet, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 8 << 20
 """Bytes that may leave the source up to which the kernel is chosen. Measured between two ranks only."""
-_PAIR_LIBRARY_BYTES = 512 << 10
-"""Below this many bytes NCCL is faster between two ranks (measured on two H200s)."""
+_LOW_LATENCY_WIRE_BYTES = 2 << 20
+"""What "ll" sends from the source at most, twice the data to every peer."""
 
 
 @triton_dist.jit(do_not_specialize=["index", "source"])
@@ -79,14 +83,15 @@ def broadcast(
     src: a rank of the world, as ``torch.distributed`` has it: not its place in the group, in which it has to be.
     out: of x's shape and dtype, contiguous; written on every rank, on ``src``, too; may be ``x``.
     group: a ``torch.distributed`` group whose ranks reach each other by direct pointers (or what else ``find_team`` takes); None is all.
-    method: "one_shot", this module's kernel; "library", ``torch.distributed``; or "auto", which goes by the number of bytes. The bits are
-    the same. exact: "auto" keeps to the kernel.
+    method: "ll", "one_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes and this
+    machine's table, if there is one (docs/collectives_tuning.md). The bits are the same. exact: "auto" keeps to the kernels.
     Returns ``out``, or ``x`` if that is None. The first call on a stream allocates, so make it before a CUDA graph is captured there.
-    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError,
+    TuningTableError.
     """
     team = find_team(group, "broadcast")
     check_tensor("broadcast", x)
-    check_method("broadcast", method, exact, group)
+    check_method("broadcast", method, exact, group, METHODS)
     source = _place_of(src, team)
     written = x if out is None else made_or_checked("broadcast", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
@@ -95,14 +100,20 @@ def broadcast(
     given = dense(x)
     target = given if out is None else out
     check_apart("broadcast", given, target, same_at=0)
-    if method == "auto":
-        method = choose_method(nbytes, team.size, exact or not library_can(group, x.device))
-    if method == "library":
-        if team.index == source and target.data_ptr() != given.data_ptr():
-            target.copy_(given)
-        dist.broadcast(target.view(-1).view(torch.uint8), src=team.ranks[source], group=process_group_of(group))
-    else:
-        repeated("broadcast", team, source, (given, target), lambda: broadcast_launch(given, target, source, team, group))
+
+    def make() -> Launch | None:
+        own = exact or not library_can(group, x.device)
+        plan = chosen("broadcast", nbytes, team, own, METHODS, choose_method) if method == "auto" else Plan(method)
+        if plan.method == "library":
+            if team.index == source and target.data_ptr() != given.data_ptr():
+                target.copy_(given)
+            dist.broadcast(target.view(-1).view(torch.uint8), src=team.ranks[source], group=process_group_of(group))
+            return None
+        if plan.method == "ll":
+            return broadcasting_launch(given, target, source, team, group, plan)
+        return broadcast_launch(given, target, source, team, group)
+
+    repeated("broadcast", team, (method, exact, source), (given, target), make)
     if out is None and given.data_ptr() != x.data_ptr() and team.index != source:
         x.copy_(given)
     return written
@@ -110,14 +121,13 @@ def broadcast(
 
 def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for so many bytes on so many ranks. exact: not the library."""
-    if exact or size == 1:
-        return "one_shot"
-    smallest = _PAIR_LIBRARY_BYTES if size == 2 else 0
-    return "one_shot" if smallest <= nbytes and nbytes * (size - 1) <= _ONE_SHOT_BYTES else "library"
+    if pays(2 * nbytes * (size - 1), _LOW_LATENCY_WIRE_BYTES, size):
+        return "ll"
+    return "one_shot" if exact or size == 1 or nbytes * (size - 1) <= _ONE_SHOT_BYTES else "library"
 
 
 def broadcast_launch(x: torch.Tensor, out: torch.Tensor, source: int, team: Team, group: object) -> Launch:
-    """What ``broadcast`` launches; for contiguous tensors with at least one element, checked before. source: its place in the team."""
+    """What ``broadcast`` launches for "one_shot"; for contiguous tensors with at least one element. source: its place in the team."""
     nbytes = x.numel() * x.element_size()
     padded = round_up(nbytes, LINE)
     programs, block = division(nbytes, MOST_BYTES_AT_A_TIME // 2)

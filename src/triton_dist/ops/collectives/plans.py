@@ -11,7 +11,7 @@ import bisect
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -127,6 +127,19 @@ def planned(operator: str, nbytes: int, team: Team, exact: bool) -> Plan | None:
         world.workspaces[key] = _agreed_table(team)
     table: Table | None = world.workspaces[key]
     return None if table is None else table.find(operator, nbytes, exact)
+
+
+def chosen(operator: str, nbytes: int, team: Team, exact: bool, methods: Sequence[str], choose: Callable[[int, int, bool], str]) -> Plan:
+    """What "auto" does for so many bytes: the tuned plan, or the method that ``choose(nbytes, ranks, exact)`` gives.
+
+    methods: that the operator has, "auto" first. Every rank of the team calls it. Raises TuningTableError.
+    """
+    plan = planned(operator, nbytes, team, exact)
+    if plan is not None and plan.method not in methods[1:]:
+        raise TuningTableError(
+            f"{operator}: the tuned method {plan.method!r} is not one of {methods[1:]}: the table is of another version, tune again"
+        )
+    return plan or Plan(choose(nbytes, team.size, exact))
 
 
 def _agreed_table(team: Team) -> Table | None:

@@ -1,8 +1,9 @@
-"""Reduce-scatter by one kernel: every rank stages its tensor, and rank ``r`` adds up part ``r`` of everyone's.
+"""Reduce-scatter by one kernel, in two forms, and by the library.
 
-One launch and one signal's latency, and no more goes over the links than has to, so it wins over the library where latency counts; staging
-is a copy of the whole tensor in local memory, which the library, that keeps the links just as busy, does without. Who writes and resets
-what: see staging.py.
+``ll``: every rank sends each its part with a flag in each word, and adds up what comes: no signal and no barrier; see low_latency.py.
+``one_shot``: every rank stages its tensor, and rank ``r`` adds up part ``r`` of everyone's. One signal's latency, and no more goes over the
+links than has to, so it wins over the library where latency counts; staging is a copy of the whole tensor in local memory, which the
+library, that keeps the links just as busy, does without. Who writes and resets what: see staging.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..repeat import repeated
 from ..team import Team, find_team
 from .arguments import (
     LIBRARY_OPERATIONS,
+    METHODS,
     check_apart,
     check_method,
     check_tensor,
@@ -28,14 +30,16 @@ from .arguments import (
     process_group_of,
     rows_of_ranks,
 )
+from .low_latency import pays, reducing_launch
+from .plans import Plan, chosen
 from .reduction import accumulator_of, reduce_staged
 from .staging import end_call, meet, programs_for, staging_of
 from .words import round_up
 
 _ONE_SHOT_BYTES = 16 << 20
 """Bytes of x up to which the kernel is chosen. Measured between two ranks only."""
-_PAIR_LIBRARY_BYTES = 512 << 10
-"""Below this many bytes NCCL is faster between two ranks (measured on two H200s)."""
+_LOW_LATENCY_WIRE_BYTES = 1 << 20
+"""What "ll" sends from a rank at most, twice the parts for every peer."""
 _MOST_PROGRAM_BYTES = 16 << 10
 """What a program loads from one rank at a time."""
 
@@ -85,15 +89,17 @@ def reduce_scatter(
     op: "sum", "avg", "max" or "min"; a NaN in ``x`` is one in the result. out: (M, ...), contiguous, of x's dtype; may be this rank's part
     of ``x``; allocated if None. group: a ``torch.distributed`` group whose ranks reach each other by direct pointers (or what else
     ``find_team`` takes); None is all ranks.
-    method: "one_shot", this module's kernel; "library", ``torch.distributed``; or "auto", which goes by the number of bytes. The kernel
-    adds up in float32 (float64, integers: in their own width, at least 32 bits) from the group's first rank to its last and rounds once:
-    all runs have the same bits, those of ``all_reduce``. exact: "auto" never takes the library, whose order is its own.
+    method: "ll", "one_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes and this
+    machine's table, if there is one (docs/collectives_tuning.md). The two of this package add up in float32 (float64, integers: in their
+    own width, at least 32 bits) from the group's first rank to its last and round once: all runs have the same bits, those of
+    ``all_reduce``. exact: "auto" never takes the library, whose order is its own.
     Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
-    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
+    Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError,
+    TuningTableError.
     """
     team = find_team(group, "reduce_scatter")
     check_tensor("reduce_scatter", x)
-    check_method("reduce_scatter", method, exact, group)
+    check_method("reduce_scatter", method, exact, group, METHODS)
     accumulator = accumulator_of("reduce_scatter", x.dtype, op)
     rows = rows_of_ranks("reduce_scatter", x, team.size)
     out = made_or_checked("reduce_scatter", out, (rows, *x.shape[1:]), x)
@@ -102,27 +108,31 @@ def reduce_scatter(
         return out
     x = x.contiguous()
     check_apart("reduce_scatter", x, out, same_at=nbytes // team.size * team.index)
-    if method == "auto":
+
+    def make() -> Launch | None:
         own = exact or not library_reduces(group, x, op)
-        method = choose_method(nbytes, team.size, own)
-    if method == "library":
-        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # its name from torch 2.13 on, and before
-        scatter(out, x, op=LIBRARY_OPERATIONS[op], group=process_group_of(group))
-    else:
-        repeated("reduce_scatter", team, op, (x, out), lambda: reduce_scatter_launch(x, out, team, group, accumulator, op))
+        plan = chosen("reduce_scatter", nbytes, team, own, METHODS, choose_method) if method == "auto" else Plan(method)
+        if plan.method == "library":
+            scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # its name from torch 2.13 on, and before
+            scatter(out, x, op=LIBRARY_OPERATIONS[op], group=process_group_of(group))
+            return None
+        if plan.method == "ll":
+            return reducing_launch("reduce_scatter", x, out, team, group, accumulator, op, plan)
+        return reduce_scatter_launch(x, out, team, group, accumulator, op)
+
+    repeated("reduce_scatter", team, (method, exact, op), (x, out), make)
     return out
 
 
 def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for so many bytes of x on so many ranks. exact: not the library."""
-    if exact or size == 1:
-        return "one_shot"
-    smallest = _PAIR_LIBRARY_BYTES if size == 2 else 0
-    return "one_shot" if smallest <= nbytes and nbytes <= _ONE_SHOT_BYTES else "library"
+    if pays(2 * nbytes // size * (size - 1), _LOW_LATENCY_WIRE_BYTES, size):
+        return "ll"
+    return "one_shot" if exact or size == 1 or nbytes <= _ONE_SHOT_BYTES else "library"
 
 
 def reduce_scatter_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
-    """What ``reduce_scatter`` launches; for contiguous tensors with at least one element, checked before."""
+    """What ``reduce_scatter`` launches for "one_shot"; for contiguous tensors with at least one element, checked before."""
     count, width = out.numel(), x.element_size()
     padded = round_up(count, 16)
     space = staging_of("reduce_scatter", team, group, x.device)

@@ -9,7 +9,7 @@ import triton.language as tl
 from ...errors import InvalidArgumentError
 
 OPERATIONS = ("sum", "avg", "max", "min")
-_UNROLLED = tl.constexpr(8)
+UNROLLED = tl.constexpr(8)
 _ACCUMULATORS = {
     torch.float64: tl.float64,
     **dict.fromkeys((torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2), tl.float32),
@@ -72,10 +72,19 @@ def reduce_staged(
     peer_staging: int64 addresses (SIZE,), multiples of 16 bytes. ELEMENT: what is staged. SUM: the type of the result.
     """
     total = _staged(peer_staging, 0, offset, mask, ELEMENT, SUM)
-    if SIZE <= _UNROLLED:  # all loads are under way together
+    if SIZE <= UNROLLED:  # all loads are under way together
         for rank in tl.static_range(1, SIZE):
             total = combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
     else:
         for rank in range(1, SIZE):
             total = combine(total, _staged(peer_staging, rank, offset, mask, ELEMENT, SUM), OP)
+    return averaged(total, OP, SIZE)
+
+
+@triton.jit
+def reduce_at(sources, offset, mask, SUM: tl.constexpr, OP: tl.constexpr, SIZE: tl.constexpr):
+    """As ``reduce_staged``, at ``offset`` of ``sources``: pointers, a tuple of at most ``UNROLLED`` ranks."""
+    total = tl.load(sources[0] + offset, mask=mask).to(SUM)
+    for rank in tl.static_range(1, SIZE):
+        total = combine(total, tl.load(sources[rank] + offset, mask=mask).to(SUM), OP)
     return averaged(total, OP, SIZE)

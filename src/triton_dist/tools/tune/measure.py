@@ -53,10 +53,13 @@ def measure(tunable: Tunable, plans: Sequence[Plan], nbytes: int, team: Team) ->
     """One result a plan, in their order and the same on all ranks, which all call it with the same plans."""
     device = require_world("tune").device
     count = max(1, nbytes // 2)
+    if tunable.parts:
+        count = -(-count // team.size) * team.size
     # Sums of small integers are exact in bf16, whatever the order.
-    x = (torch.arange(count, device=device) % 7 + team.index % 3).to(torch.bfloat16)
-    expected = sum((torch.arange(count, device=device) % 7 + rank % 3) for rank in range(team.size)).to(torch.bfloat16)  # type: ignore[union-attr]
-    out = torch.empty_like(x)
+    given = [(torch.arange(count, device=device) % 7 + rank % 3).to(torch.bfloat16) for rank in range(team.size)]
+    x, expected = given[team.index], tunable.expect(given, team.index)
+    del given
+    out = torch.empty_like(expected)
     results = [Timed(plan) for plan in plans]
     spans: dict[int, Callable[[], float]] = {}
     for number, result in enumerate(results):
