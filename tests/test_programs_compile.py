@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 import triton
 
-from tests.gpu import aot_program, compile_tools_program, shmem_program, simt_program, stream_program, torch_symm_program
+from tests.gpu import (
+    aot_program,
+    compile_tools_program,
+    lone_program,
+    names_program,
+    shmem_program,
+    simt_program,
+    stream_program,
+    torch_symm_program,
+)
 from tests.language.extra import test_libshmem_device as shmem
 from tests.ops import test_stress
 from tests.primitives.compile_targets import source_of, target_of
@@ -45,6 +54,13 @@ KERNELS = {
         {"RANK": 1, "WORLD": 2, "BLOCK": 1024},
     ),
     "torch_symm_gather": (torch_symm_program.gather_kernel, {"source": "*fp32", "out": "*fp32"}, {"COUNT": 256}),
+    "place without a world": (lone_program.place_kernel, {"out": "*i32"}, {}),
+    "shmem without a world": (lone_program.shmem_kernel, {"out": "*i32", "pointers": "*i64"}, {}),
+    "wait without a world": (lone_program.wait_kernel, {"flags": "*i32", "out": "*i32", "count": "i32"}, {}),
+    "wait and region without a world": (lone_program.wait_in_region_kernel, {"flags": "*i32", "out": "*i32", "count": "i32"}, {}),
+    "far without a world": (lone_program.far_kernel, {"pointer": "*i32"}, {}),
+    "numbers": (names_program.thread_numbers_kernel, {"out": "*i32"}, {}),
+    "order": (names_program.order_kernel, {"data": "*i32", "flag": "*i32"}, {}),
     "delay": (test_stress.delay_kernel, {"word": "*i32", "steps": "i32"}, {}),
     "push ahead": (aot_program.push_kernel, aot_program.TYPES, {"BLOCK": aot_program.BLOCK}),
     "ring ahead": (aot_program.ring_kernel, aot_program.TYPES, {"BLOCK": aot_program.BLOCK}),

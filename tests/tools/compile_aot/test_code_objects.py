@@ -16,6 +16,9 @@ from triton_dist.errors import InvalidArgumentError
 from triton_dist.tools import aot_compile_spaces, build_library
 from triton_dist.tools.compile_aot.code_objects import amd_target
 
+GFX942 = 0x4C
+"""What the lowest byte of the flags of an ELF file for AMD GPUs says for it."""
+
 PROGRAM = r"""
 #include <stdio.h>
 #include "pushes.h"
@@ -47,7 +50,7 @@ def test_a_code_object_for_each_variant(built):
         image = path.read_bytes()
         symbol = "fill_kernel" if path.name.startswith("fill") else "push_kernel"
         assert image[:4] == b"\x7fELF" and image[18] == 0xE0, "for AMD GPUs"
-        assert symbol.encode() in image and b"amdgcn-amd-amdhsa--gfx942" in image
+        assert symbol.encode() in image and image[48] == GFX942
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
