@@ -95,7 +95,12 @@ def shared_programs() -> Iterator[Program]:
 
 _MBARRIER = "{{ .shared .align 8 .b64 bar; .reg .b64 %st, %src; setp.eq.u32 %q, %t, 0; @%q mbarrier.init.shared::cta.b64 [bar], {count};" \
     " @%q fence.mbarrier_init.release.cluster; bar.sync 0; "  # fmt: skip
-_UNTIL = "{label}: mbarrier.try_wait{more}.shared::cta.b64 %p, [bar], {phase}; @!%p bra {label}; "
+_UNTIL = (
+    "{{ .reg .u32 %turn; .reg .pred %again; mov.u32 %turn, 0; {label}: mbarrier.try_wait{more}.shared::cta.b64 %p, [bar], {phase};"
+    " add.u32 %turn, %turn, 1; setp.lt.u32 %again, %turn, 100000; @%p setp.ne.u32 %again, 0, 0; @%again bra {label}; }} "
+)
+"""A wait that ends also if the phase does not: then ``%p`` is false."""
+
 _BUFFER = ".shared .align 128 .b8 buffer[512]; .reg .u32 %s; mov.u32 %s, buffer; mad.lo.u32 %s, %t, 4, %s; "
 
 MBARRIERS = [

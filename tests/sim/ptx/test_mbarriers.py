@@ -94,9 +94,9 @@ def test_data_that_nobody_has_waited_for_is_not_there():
         ("mbarrier.init.shared::cta.b64 [bar], 0;", SimulationError, "a count of 0"),
         (LOAD.replace("512", "24"), SimulationError, "a bulk copy of 24 bytes; the size is a multiple of 16"),
         (LOAD.replace("[$1]", "[$1+8]"), MisalignedAccessError, "multiple of 16"),
-        (LOAD.replace("[$1]", "[$1+1024]"), OutOfBoundsError, ""),
+        (LOAD.replace("[$1]", "[$1+1024]"), OutOfBoundsError, "load"),
         (LOAD.replace("[buffer]", "[buffer+8]").replace("512", "16"), MisalignedAccessError, "multiple of 16"),
-        ("cp.async.bulk.global.shared::cta.bulk_group [$2+1024], [buffer], 512;", OutOfBoundsError, ""),
+        ("cp.async.bulk.global.shared::cta.bulk_group [$2+1024], [buffer], 512;", OutOfBoundsError, "store"),
     ],
 )
 def test_mistakes(text, error, message):
