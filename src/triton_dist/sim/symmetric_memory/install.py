@@ -116,9 +116,15 @@ def installed() -> Iterator[None]:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-        triton.knobs.runtime.jit_post_compile_hook = hook  # which requires_nvshmem sets
+        if functions is not None and _is_of(functions, triton.knobs.runtime.jit_post_compile_hook):
+            triton.knobs.runtime.jit_post_compile_hook = hook
         if _SymmetricMemory.signal_pad_size != pad_size:
             _SymmetricMemory.signal_pad_size = pad_size
+
+
+def _is_of(functions: ModuleType, hook: Any) -> bool:
+    """Whether a hook is the one that ``requires_nvshmem`` sets; another one is the program's own."""
+    return getattr(hook, "__module__", None) == functions.__name__
 
 
 def _in_ranks(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
