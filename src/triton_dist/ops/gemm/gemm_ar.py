@@ -3,9 +3,9 @@
 "all_reduce": cuBLAS, then ``ops.all_reduce``: for the smallest results, and for large ones. "split": cuBLAS, then one kernel that pushes
 the product to all ranks and adds up what the others pushed: between two ranks, where nothing moves less. "two_shot": the same with parts
 of the product: each rank adds up one, and pushes the sum to all. Neither copies what travels: it goes from the product into the memory of
-the rank that reads it. "small": a single kernel, which multiplies and pushes its
-tiles from registers. "rs_ag": ``gemm_rs``, whose products run while earlier ones travel, then an all-gather of the
-rows: for products that take longer than half of the reducing. "library": cuBLAS, then ``torch.distributed``.
+the rank that reads it. "small": a single kernel, which multiplies and pushes its tiles from registers. "rs_ag": ``gemm_rs``, whose products
+run while earlier ones travel, then an all-gather of the rows: for products that take longer than half of the reducing. "library": cuBLAS,
+then ``torch.distributed``.
 
 Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
 and rounded once: the same bits on all ranks and in all runs. ("library", and "all_reduce" of what it leaves to a library: as that does it.)
