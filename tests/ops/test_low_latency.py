@@ -149,7 +149,8 @@ def test_a_twin_with_one_slot_hangs(monkeypatch, tmp_path):
 
 
 def test_a_twin_that_does_not_count_is_named(monkeypatch, tmp_path):
-    found = outcomes(monkeypatch, tmp_path, "epochs + program + apart, now,", "epochs + program + apart, now * 0,")
+    right = "reading this one\n    tl.store(epochs + program + apart, now,"
+    found = outcomes(monkeypatch, tmp_path, right, right.replace("now,", "now * 0,"))
     assert found == {"FlagReuseError"}
 
 

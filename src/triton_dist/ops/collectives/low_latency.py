@@ -150,6 +150,12 @@ def _store_sums(
 
 
 @triton.jit
+def _slot_of(program, now, CAPACITY: tl.constexpr, SIZE: tl.constexpr):
+    """Where the words of piece ``now`` of a program begin; pieces take turns in two slots."""
+    return (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
+
+
+@triton.jit
 def _renew(peers, there, place, data, now, sent, CAPACITY: tl.constexpr, UNITS: tl.constexpr, SIZE: tl.constexpr):
     """Store a part of what piece ``now`` leaves alone of this rank's places, if it is its turn. sent: units that the piece has stored."""
     turn = now & (_RENEWED - 1)
@@ -187,7 +193,7 @@ def low_latency_kernel(
         inside = unit < units
         now += 1
         flag = now.to(tl.int32)
-        slot = (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
+        slot = _slot_of(program, now, CAPACITY, SIZE)
         there = slot + index * (CAPACITY * 2)
         for step in tl.static_range(SIZE - 1):
             push_flagged(peers[step] + (there + place * 2), mine[step + 1 if PARTS else 0], flag, inside)
@@ -230,7 +236,7 @@ def low_latency_broadcast_kernel(
         inside = unit < units
         now += 1
         flag = now.to(tl.int32)
-        slot = (program * 2 + (now & 1)) * (SIZE * CAPACITY * 2)
+        slot = _slot_of(program, now, CAPACITY, SIZE)
         there = slot + index * (CAPACITY * 2)
         for step in tl.static_range(SIZE - 1):
             push_flagged(peers[step] + (there + place * 2), mine, flag, inside & (sends | (place == 0)))
