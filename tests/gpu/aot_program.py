@@ -212,6 +212,7 @@ def main() -> None:
             wrong = [rank for rank, there in enumerate(everyone) if not there[name]]
             print(f"{name}: {f'wrong on ranks {wrong}' if wrong else 'right'}", flush=True)
     triton_dist.finalize()
+    dist.destroy_process_group()  # else its threads may outlive it
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -268,13 +269,19 @@ def one_kernel_many_bounds() -> None:
 # ---------------------------------------------------------------------- what the launcher does
 
 
+def free_port() -> int:
+    """One that nobody listens on, and that the system gives no connection in the meantime, as it does with those from 32768 on."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(15_000, 30_000)))
+            return probe.getsockname()[1]
+
+
 class Ranks:
     """The processes of one part."""
 
     def __init__(self, part: Callable[[], None], size: int, **environment: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.processes = []
         for rank in range(size):
             own = {

@@ -25,7 +25,7 @@ from triton_dist.errors import AddressInUseError
 from triton_dist.language.extra import libshmem_device
 from triton_dist.runtime.address_map import CONTEXT
 
-LIMIT = 120
+LIMIT = 240
 
 
 @triton.jit

@@ -80,7 +80,8 @@ SHARED = [
     "{ .shared .align 4 .b32 most[4]; .reg .u32 %s, %w; mov.u32 %s, most; shr.u32 %w, %t, 5; mad.lo.u32 %s, %w, 4, %s;"
     " st.shared.u32 [%s], 0; bar.warp.sync -1; atom.shared.max.u32 %o, [%s], %x; bar.warp.sync -1; ld.shared.u32 %o, [%s]; }",
     "{ .shared .u32 count; setp.eq.u32 %q, %t, 0; @%q st.shared.u32 [count], 127; bar.sync 0; atom.shared.cas.b32 %y, [count], %t, 5;"
-    " bar.sync 0; ld.shared.u32 %o, [count]; setp.eq.u32 %p, %y, 127; }",
+    # Which threads come before thread 127 is open, and so is what they see.
+    " bar.sync 0; ld.shared.u32 %o, [count]; setp.eq.u32 %q, %t, 127; setp.eq.and.u32 %p, %y, 127, %q; mov.u32 %y, 0; }",
     "{ .shared .u32 lower; .shared .align 64 .u32 upper[2]; st.shared.u32 [lower], 1; st.shared.u32 [upper+4], 2; bar.sync 0;"
     " .reg .u32 %m; ld.shared.u32 %o, [lower]; ld.shared.u32 %m, [upper+4]; add.u32 %o, %o, %m; mov.u32 %m, upper; and.b32 %m, %m, 63;"
     " add.u32 %o, %o, %m; }",

@@ -29,6 +29,7 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_INVALID_DEVICE = 101
+    CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_NOT_PERMITTED = 800
 
 
@@ -119,7 +120,7 @@ class FakeDriver:
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
-        if not name.startswith("cuMem") and not name.startswith("cuDevice"):
+        if not name.startswith(("cuMem", "cuDevice", "cuCtxGet")):
             return value
 
         def call(*arguments: Any) -> tuple:

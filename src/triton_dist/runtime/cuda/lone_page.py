@@ -64,7 +64,7 @@ def _on_load(module: Any, function: Any, name: str, metadata_group: Mapping[str,
     if not reads_page(metadata_group):
         return
     with _lock:
-        device = int(driver.call("cuCtxGetDevice"))
+        device = _current_device()
         if not _taken:
             _provide(device, f"{name}: it runs without triton_dist.initialize()")
         if device not in _readers:
@@ -99,7 +99,7 @@ def take_back() -> None:
         _taken = False
         if not _readers:
             return
-        here = int(driver.call("cuCtxGetDevice"))
+        here = _current_device()
         for device in sorted(_readers, key=lambda device: device != here):
             _provide(device, "kernels that are loaded already, now without a world")
 
@@ -162,6 +162,15 @@ def _write(words: torch.Tensor) -> None:
         driver.call("cuStreamSynchronize", stream)
     finally:
         driver.call("cuStreamDestroy", stream)
+
+
+def _current_device() -> int:
+    """The GPU of this thread. Threads that have none yet, such as autograd's, get torch's, as Triton's loading does."""
+    try:
+        return int(driver.call("cuCtxGetDevice"))
+    except driver.CudaDriverError:
+        torch.cuda.set_device(torch.cuda.current_device())
+        return int(driver.call("cuCtxGetDevice"))
 
 
 def _synchronize(device: int) -> None:

@@ -113,6 +113,26 @@ def a_world_takes_the_page_and_gives_it_back(fake: FakeDriver) -> None:
         assert place() == (0, 1), "a kernel that was loaded in the world stays"
 
 
+def a_thread_without_a_gpu_gets_torchs(fake: FakeDriver) -> None:
+    """As autograd's threads are, which launch the backward kernels."""
+    chosen: list[int] = []
+
+    def fault() -> CUresult | None:
+        return None if chosen else CUresult.CUDA_ERROR_INVALID_CONTEXT
+
+    current, choose = torch.cuda.current_device, torch.cuda.set_device
+    torch.cuda.current_device, torch.cuda.set_device = (lambda: 0), chosen.append  # type: ignore[assignment]
+    try:
+        with process():
+            fake.faults = {"cuCtxGetDevice": fault}
+            load(READS)
+            assert chosen == [0], chosen
+            assert place() == (0, 1)
+    finally:
+        fake.faults = {}
+        torch.cuda.current_device, torch.cuda.set_device = current, choose
+
+
 def a_world_that_fails_gives_the_page_back(fake: FakeDriver) -> None:
     last = dist.get_world_size() - 1
     with process():
@@ -181,6 +201,7 @@ def taken_addresses_are_an_error_of_the_launch(fake: FakeDriver) -> None:
 
 SCENARIOS = [
     kernels_without_a_world_have_a_page,
+    a_thread_without_a_gpu_gets_torchs,
     a_world_takes_the_page_and_gives_it_back,
     a_world_that_fails_gives_the_page_back,
     another_gpu_reads_the_same_page,
