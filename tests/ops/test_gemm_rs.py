@@ -444,7 +444,10 @@ def test_the_choice_follows_the_costs(monkeypatch):
     def chosen(rows: int, columns: int, depth: int, device: str = "cuda") -> str:
         return scatter_plan.choose_rs_method("auto", 4, rows, columns, depth, 2, device)
 
-    assert chosen(2, 8192, 2048) == "split" and chosen(2048, 8192, 7168) == "pipelined" and chosen(128, 12288, 12288) == "library"
+    assert chosen(2, 8192, 2048) == "split" and chosen(512, 4096, 3584) == "pipelined" and chosen(128, 12288, 12288) == "library"
+    # From so many multiplications on torch's operator, which takes numbers of 16 bits.
+    assert chosen(1024, 4096, 3584) == "torch" == chosen(256, 8192, 7168) and chosen(255, 8192, 7168) != "torch"
+    assert scatter_plan.choose_rs_method("auto", 4, 1024, 4096, 3584, 1, "cuda") != "torch"
     assert chosen(2, 8192, 2048, "cpu") == "pipelined"
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     assert chosen(128, 12288, 12288) == "split" and chosen(2048, 12288, 12288) == "pipelined"

@@ -66,7 +66,7 @@ PROGRAMS = (
             f"{_TESTS}/nvidia/test_distributed_wait.py",
             (1,),
             arguments=("--case", case),
-            note="waits without a world; the GPU's outcome is of before such kernels found one of one rank",
+            note="waits without a world: of one rank, then",
         )
         for case in ("correctness", "correctness_tma", "correctness_tma_multi_barrier", "block_ptr_wait")
     ),

@@ -26,6 +26,8 @@ _DEEP, _WIDE = 6144, 8192
 """Of a product between two ranks: from so much K on it takes longer than its copies, and so many columns leave each copy long."""
 _FULL_TURNS, _SMS = 0.93, 132
 """Share of the SMs that tiles keep busy, from which on "fused" is worth it; the SMs of an H200."""
+_TORCHS_ROWS, _TORCHS_PRODUCT = 1024, 5e10
+"""Of a product over more than two ranks: from so many rows of A, and multiplications, on torch's fused operator was the fastest (on four)."""
 _PUSH_START = 6.0
 _PUSH_RATE = 0.2e6
 
@@ -85,7 +87,11 @@ def choose_rs_method(
         return "pipelined"
     if size == 2 and itemsize == 2:
         return pair_rs_method(rows, columns, depth, tma)
-    return _modelled_rs_method(size, rows, columns, depth, itemsize, dist.is_initialized() if library is None else library)
+    if library is None:
+        library = dist.is_initialized()
+    if library and size > 2 and itemsize == 2 and size * rows >= _TORCHS_ROWS and size * rows * columns * depth >= _TORCHS_PRODUCT:
+        return "torch"
+    return _modelled_rs_method(size, rows, columns, depth, itemsize, library)
 
 
 def choose_ar_method(method: str, size: int = 1, nbytes: int = 0, device_type: str = "cpu") -> str:
