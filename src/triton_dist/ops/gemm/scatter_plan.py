@@ -27,7 +27,7 @@ _DEEP, _WIDE = 6144, 8192
 _FULL_TURNS, _SMS = 0.93, 132
 """Share of the SMs that tiles keep busy, from which on "fused" is worth it; the SMs of an H200."""
 _TORCHS_ROWS, _TORCHS_PRODUCT = 1024, 5e10
-"""Of a product over more than two ranks: from so many rows of A, and multiplications, on torch's fused operator was the fastest (on four)."""
+"""Over more than two ranks torch's fused operator was the fastest (on four) from so many rows of A and multiplications on."""
 _PUSH_START = 6.0
 _PUSH_RATE = 0.2e6
 
