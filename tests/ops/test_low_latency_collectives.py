@@ -10,7 +10,7 @@ import torch
 import triton_dist
 from tests.ops.test_all_reduce import FLOATS, INTEGERS, expected_of, tensor_of
 from tests.ops.test_broadcast import DTYPES, bits_of, equal_bits
-from tests.ops.test_low_latency import pretend
+from tests.ops.test_low_latency import begin_anew, pretend
 from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import all_gather, all_to_all, broadcast, reduce_scatter
@@ -182,6 +182,7 @@ def around_32_bits(collectives=COLLECTIVES) -> list[str]:
             call(5, turn // 2 % 2)
     call(2 * PIECE // 4)
     call(3)
+    begin_anew()
     return [
         f"{collective}, call {number}"
         for out, collective, number, count in calls
