@@ -419,7 +419,8 @@ def random_case(seed: int) -> Case:
             f"shl.b64 {x}, {y}, {amount};",
             f"shr.s64 {x}, {y}, {amount};",
             f"bfe.s32 {w}, {a}, {amount}, {chance.randrange(33)};",
-            f"bfi.b32 {w}, {a}, {b}, {amount}, {chance.randrange(33)};",
+            # ptxas takes a constant length of 32 for none, other than it takes one in a register.
+            f"bfi.b32 {w}, {a}, {b}, {amount}, {chance.randrange(33) % 32};",
             f"prmt.b32 {w}, {a}, {b}, {chance.randrange(1 << 16):#x};",
             f"lop3.b32 {w}, {a}, {b}, {c}, {chance.randrange(256):#x};",
             f"brev.b32 {w}, {a};",
