@@ -10,7 +10,7 @@ from tests.races.corpus import CASES, load_case
 from triton_dist.compiled_checks.verify import verify
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_on_stream
 from triton_dist.kernels.nvidia.reduce_scatter import ring_reduce
-from triton_dist.ops import ag_gemm, all_gather, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter
+from triton_dist.ops import ag_gemm, all_gather, all_reduce, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.sim import launch
 from triton_dist.tools.check.collect import Kernels
@@ -29,11 +29,14 @@ def operators() -> None:
         gemm_rs(a, b.T.contiguous().T, method=method)
     gemm_ar(a, b, method="split")
     gemm_ar(a, b, method="small")
-    all_gather(torch.full((64,), rank))
-    reduce_scatter(torch.full((64,), rank))
-    all_to_all(torch.full((64,), rank))
+    gemm_ar(a, b, method="two_shot")
+    for method in ("ll", "one_shot"):
+        all_gather(torch.full((64,), rank), method=method)
+        reduce_scatter(torch.full((64,), rank), method=method)
+        all_to_all(torch.full((64,), rank), method=method)
+        broadcast(torch.full((64,), rank), 1, method=method)
+    all_reduce(torch.full((64,), rank), method="two_shot")
     all_to_all(torch.full((64,), rank), torch.ones(world_size, dtype=torch.int64), capacity=64)
-    broadcast(torch.full((64,), rank), 1)
     ring_reduce(torch.ones(2 * world_size, 8), torch.zeros(2, 8), 0, world_size)
     barrier_all_on_stream(BarrierAllContext(is_intra_node=True))
     barrier_all_on_stream(None)
@@ -51,6 +54,10 @@ def test_operators_are_clean_as_they_are_launched():
         "scattering_gemm_kernel",
         "push_and_add_kernel",
         "small_product_kernel",
+        "two_shot_sum_kernel",
+        "two_shot_kernel",
+        "low_latency_kernel",
+        "low_latency_broadcast_kernel",
         "all_gather_kernel",
         "all_to_all_kernel",
         "broadcast_kernel",

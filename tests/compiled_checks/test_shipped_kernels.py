@@ -51,11 +51,13 @@ def gathered_source(dtype: str, tile_n: int, tile_k: int, parts: int, by_columns
         "b_part_desc": b_box(tile_n // parts),
         "out_part_desc": f"tensordesc<bf16[1,128,{tile_n // parts}]>",
         **dict.fromkeys(words, "*i32"),
-        **dict.fromkeys(("index", "size", "blocks", "blocks_per_wait", "tiles_m", "tiles_n", "depth"), "i32"),
+        **dict.fromkeys(("index", "size", "blocks", "blocks_per_wait", "tiles_m", "tiles_n", "depth", "epilogue_row"), "i32"),
     }
     constants = {
+        "epilogue_args": None,
         "TILE_M": 128, "TILE_N": tile_n, "TILE_K": tile_k, "GROUP": 8, "TAIL_PARTS": parts, "MAX": 8, "CAPACITY": 32, "SCALED": False,
         "B_BY_COLUMNS": by_columns, "IMPRECISE": tile_k if dtype == FP8 else None, "OUT": tl.bfloat16,
+        "EPILOGUE": None, "PLACED": False,
     }  # fmt: skip
     signature |= dict.fromkeys(constants, "constexpr")
     names = list(signature)

@@ -39,7 +39,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/ops/collectives/reduction.py",
     "src/triton_dist/ops/collectives/words.py",
     "src/triton_dist/ops/activation.py",
-    "src/triton_dist/ops/rotary.py",
+    "src/triton_dist/ops/rotation.py",
     "src/triton_dist/ops/team.py",
     "src/triton_dist/ops/repeat.py",
     "src/triton_dist/ops/replay.py",

@@ -9,7 +9,7 @@ from triton import compile as compile_kernel
 
 from tests.primitives.compile_targets import source_of, target_of
 from triton_dist.ops.activation import activate_kernel, activation_gradient_kernel
-from triton_dist.ops.rotary import rotary_kernel
+from triton_dist.ops.rotation import rotary_kernel
 
 
 def compiled(kernel, types: dict[str, str], constants: dict[str, object], aligned: tuple[str, ...], arch: int = 90) -> str:

@@ -57,7 +57,7 @@ class CpuRanks:
     def enter(self) -> None:
         import triton_dist
 
-        triton_dist.initialize(heap_size=64 << 20)
+        triton_dist.initialize(heap_size=128 << 20)
 
     def settle(self) -> None:
         import triton_dist

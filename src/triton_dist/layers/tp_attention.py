@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import InvalidArgumentError
 from ..ops.gemm.gradients import wants_gradient
-from ..ops.rotary import rotary
+from ..ops.rotation import rotary
 from .kv_cache import KVCache
 from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows
 from .placement import Placement, check_full_state

@@ -19,7 +19,7 @@ _HOMES = {
     "gemm_rs": "triton_dist.ops.gemm.gemm_rs",
     "inductor_pass": "triton_dist.ops.inductor.graph_pass",
     "reduce_scatter": "triton_dist.ops.collectives.reduce_scatter",
-    "rotary": "triton_dist.ops.rotary",
+    "rotary": "triton_dist.ops.rotation",
 }
 
 __all__ = [*_HOMES]

@@ -88,10 +88,11 @@ def test_the_products_of_ag_gemm():
     }  # fmt: skip
     types = {name: f"tensordesc<bf16{box}>" for name, box in boxes.items()}
     types |= dict.fromkeys(("ready", "flags", "finished", "world_ranks"), "*i32:16") | dict.fromkeys(("scale_a", "scale_b"), "*fp32")
-    types |= dict.fromkeys(("index", "size", "blocks", "blocks_per_wait", "tiles_m", "tiles_n"), "i32") | {"depth": "i32:16"}
+    types |= dict.fromkeys(("index", "size", "blocks", "blocks_per_wait", "tiles_m", "tiles_n", "epilogue_row"), "i32")
+    types |= {"depth": "i32:16"}
     constants = {
         "TILE_M": 128, "TILE_N": 256, "TILE_K": 64, "GROUP": 8, "TAIL_PARTS": 1, "MAX": 8, "CAPACITY": 32, "SCALED": False,
-        "B_BY_COLUMNS": True, "IMPRECISE": None, "OUT": tl.bfloat16,
+        "B_BY_COLUMNS": True, "IMPRECISE": None, "OUT": tl.bfloat16, "epilogue_args": None, "EPILOGUE": None, "PLACED": False,
     }  # fmt: skip
     report = inspect_kernel(gathered_gemm_kernel, types, constants, num_warps=8, num_stages=3)
     assert [(one.kind, one.way) for one in report.remote] == [("atomic", "symm_at")] and report.narrowest_remote is None
