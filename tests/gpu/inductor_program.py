@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ from torch._inductor.utils import run_and_get_code
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import triton_dist
+from tests.gpu.parts import run_parts
 from tests.ops.inductor import models
 from triton_dist.ops import inductor_pass
 
@@ -247,24 +246,7 @@ def main() -> int:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     triton_dist.initialize(wait_timeout=BOUND)
     inductor_config.force_disable_caches = True
-    wrong_parts = 0
-    for part in PARTS:
-        if sys.argv[1:] and part.__name__ not in sys.argv[1:]:
-            continue
-        right, begun = False, time.monotonic()
-        try:
-            right = part()
-        except Exception:
-            print(f"rank {triton_dist.rank()}, {part.__name__}:\n{traceback.format_exc()[-3000:]}", flush=True)
-        everyone: list = [None] * triton_dist.world_size()
-        dist.all_gather_object(everyone, right)
-        wrong = [rank for rank, there in enumerate(everyone) if not there]
-        wrong_parts += bool(wrong)
-        if triton_dist.rank() == 0:
-            print(f"{part.__name__}: {f'wrong on ranks {wrong}' if wrong else 'right'}", flush=True)
-            print(f"  {time.monotonic() - begun:.1f} s", flush=True)
-    triton_dist.finalize()
-    return min(wrong_parts, 1)
+    return run_parts(PARTS, sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import triton_dist
+from tests.gpu.parts import run_parts
 from tests.layers.references import attention_reference, attention_state, leaf, mlp_reference, mlp_state, relative_error
 from triton_dist.layers import TPMLP, TPAttention
 from triton_dist.ops import ag_gemm, gemm_ar, gemm_rs
@@ -229,26 +229,7 @@ def main() -> int:
     triton_dist.initialize(wait_timeout=BOUND)
     if simulated:  # whose graphs take no operator of which they do not know the results' shapes
         torch.backends.cuda.enable_flash_sdp(False)
-    wrong_parts = 0
-    for part in PARTS:
-        if sys.argv[1:] and part.__name__ not in sys.argv[1:]:
-            continue
-        if simulated and part is compiled_layers:
-            continue
-        right, begun = False, time.monotonic()
-        try:
-            right = part()
-        except Exception:
-            print(f"rank {triton_dist.rank()}, {part.__name__}:\n{traceback.format_exc()}", flush=True)
-        everyone: list = [None] * triton_dist.world_size()
-        dist.all_gather_object(everyone, right)
-        wrong = [rank for rank, there in enumerate(everyone) if not there]
-        wrong_parts += bool(wrong)
-        if triton_dist.rank() == 0:
-            print(f"{part.__name__}: {f'wrong on ranks {wrong}' if wrong else 'right'}", flush=True)
-            print(f"  {time.monotonic() - begun:.1f} s", flush=True)
-    triton_dist.finalize()
-    return min(wrong_parts, 1)
+    return run_parts([part for part in PARTS if not (simulated and part is compiled_layers)], sys.argv[1:])
 
 
 if __name__ == "__main__":

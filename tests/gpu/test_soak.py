@@ -76,3 +76,12 @@ def loses_memory(draw: soak_program.Draw) -> soak_program.Case:
 def test_memory_that_grows_is_found():
     right, said = triton_dist.simulate(soak_program.soak, 1, args=(loses_memory, 120, 60.0, 0))[0]
     assert not right and " 0 wrong" in said
+
+
+def test_calls_that_the_time_did_not_allow_are_a_failure():
+    right, said = triton_dist.simulate(soak_program.soak, 1, args=(always_right, 1500, 0.0, 0))[0]
+    assert not right and said.startswith("1000 of 1500 calls, 0 wrong")
+
+
+def always_right(draw: soak_program.Draw) -> soak_program.Case:
+    return (lambda: torch.zeros(1)), torch.zeros(1)
