@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,7 +135,7 @@ def simulate(
         shown = {"schedule": str(schedule), "execute": execute, "check": options is not None}
         recording = None if write_report is None else recorded(machine, write_report, shown)
         simulation = Simulation(machine, heap_size)
-        caller, settings = VirtualProcess(_process_state), RunWideState()
+        caller, settings = VirtualProcess(_process_state), RunWideState(checked=options is not None)
         chosen.begins(machine)
         scheduler = HostScheduler(machine, seed=seed, schedule=chosen.loop, caller=caller, between=simulation.collectives.progress)
         for rank in range(world_size):
@@ -150,7 +149,6 @@ def simulate(
                 _simulated_driver(),
                 installed(simulation.collectives),
                 torch_symmetric_memory.installed(),
-                _rare_collections(machine.races is not None),
             ):
                 results = scheduler.run()
                 if machine.races is not None:
@@ -162,9 +160,11 @@ def simulate(
                 machine.races.explain(error)
             raise
         finally:
-            settings.restore()
-            chosen.ended(machine)
-            simulation.close()
+            try:
+                chosen.ended(machine)
+                simulation.close()
+            finally:
+                settings.restore()
 
 
 def _machine(kind: type[Machine], world_size: int, schedule: Schedule, seed: int, **options: Any) -> Machine:
@@ -179,18 +179,6 @@ def _machine(kind: type[Machine], world_size: int, schedule: Schedule, seed: int
     if isinstance(policy, ReplayPolicy):
         policy.machine = machine
     return machine
-
-
-@contextlib.contextmanager
-def _rare_collections(wanted: bool) -> Iterator[None]:
-    """Let the garbage collector run less often: clocks are many objects that it would look at in vain."""
-    before = gc.get_threshold()
-    if wanted:
-        gc.set_threshold(5_000_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _body(context: RankContext, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:

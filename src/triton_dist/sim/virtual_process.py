@@ -102,14 +102,17 @@ class VirtualProcess:
 _COLLECTOR_THRESHOLDS = (100_000, 50, 100)
 """A run holds thousands of suspended programs; traversing them as often as usual takes a third of its time."""
 
+_CHECKED_THRESHOLDS = (5_000_000, 50, 100)
+"""The same where accesses are checked: clocks are many objects that would be looked at in vain."""
+
 
 class RunWideState:
-    """Process-wide settings that a run or its ranks change and that ``simulate`` puts back when it ends."""
+    """Process-wide settings that a run or its ranks change and that ``simulate`` puts back when it ends. checked: accesses are checked."""
 
-    def __init__(self) -> None:
+    def __init__(self, checked: bool = False) -> None:
         self.collector = gc.get_threshold()
         if self.collector[0]:
-            gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+            gc.set_threshold(*(_CHECKED_THRESHOLDS if checked else _COLLECTOR_THRESHOLDS))
         self.excepthook = sys.excepthook
         self.threads = torch.get_num_threads()
         self.deterministic = torch.get_deterministic_debug_mode()

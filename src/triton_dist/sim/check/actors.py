@@ -123,7 +123,7 @@ class Actor:
 
     def launch_ended(self, launch: Launch) -> None:
         """All programs of a launch of this stream have finished: what comes in the stream is behind them."""
-        self.learn(launch.learnt)
+        self.seen = join(self.seen, *launch.learnt)
         launch.end = (self.slot, self.time)
         self.program_time = launch.latest
         self.free_slots += launch.slots
@@ -166,7 +166,8 @@ class Ignored:
 class Launch:
     """What the programs of one launch share.
 
-    base: what all of them know when they start. end: (slot, time) of the stream that covers all of them, once the launch has finished.
+    base: what all of them know when they start. learnt: what those that have ended knew beyond that. end: (slot, time) of the stream
+    that covers all of them, once the launch has finished.
     """
 
     __slots__ = ("stream", "base", "time", "end", "slots", "put_slots", "latest", "learnt")
@@ -178,7 +179,7 @@ class Launch:
         self.end: tuple[int, int] | None = None
         self.slots: list[int] = []
         self.put_slots: list[tuple[int, int]] = []
-        self.learnt = base
+        self.learnt: list[Clock] = []
 
 
 def too_narrow(scope: int, rank: int, other_scope: int, other_rank: int) -> str:

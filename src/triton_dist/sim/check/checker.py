@@ -68,6 +68,8 @@ class RaceChecker(BulkStoreChecker):
         self._actors.clear()
         self._launches.clear()
         self._programs.clear()
+        self._words.clear()
+        self._shadows.clear()
         self.forget_puts()
 
     def finish(self) -> None:
@@ -125,7 +127,8 @@ class RaceChecker(BulkStoreChecker):
         launch = self._launches.get(program.launch)
         if launch is None:
             stream = self.stream_of(program.launch)
-            launch = self._launches[program.launch] = Launch(stream, self.slots.pruned(stream.publish()))
+            stream.seen = self.slots.pruned(stream.publish())
+            launch = self._launches[program.launch] = Launch(stream, stream.seen)
         actor = ProgramActor(program, launch, self)
         self._programs.add(actor)
         return actor
@@ -146,7 +149,6 @@ class RaceChecker(BulkStoreChecker):
             if left:
                 launch.put_slots += self.puts_ended(work.rank, left)
             launch.stream.launch_ended(launch)
-            launch.stream.seen = self.slots.pruned(launch.stream.seen)
 
     # What orders hosts and streams
 
@@ -310,7 +312,7 @@ class RaceChecker(BulkStoreChecker):
         word, actor = self._words.get(address), program.race
         if actor is not None and actor.bulk_stores:
             bulk_stores_end(actor)
-        if word is not None and word.quiet and word.is_quiet() and not adds and scope != "gpu" and len(word.writers) < 64:
+        if word is not None and word.quiet and not adds and scope != "gpu" and len(word.writers) < 64 and not word.shadow.allocation.freed:
             assert actor is not None, "the caller has looked"
             at = program.at
             release = actor.release(SYS, at)
@@ -335,7 +337,10 @@ class RaceChecker(BulkStoreChecker):
         if threads:
             return
         word, actor = self._words.get(address), program.race
-        if word is not None and word.is_quiet() and order is STREAM_WAIT and actor is not None and len(word.readers) < 64:
+        if (
+            word is not None and word.quiet and order is STREAM_WAIT and actor is not None and len(word.readers) < 64
+            and not word.shadow.allocation.freed
+        ):  # fmt: skip
             # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
             if self.signal_lints is not None:
                 self._waited(word, actor, BLOCK, program.at, order, compare, expected)

@@ -5,12 +5,13 @@ belong to programs that have released something; most programs know of a few oth
 a finished launch did is known by the coarse slot of its stream, and its fine entries are dropped then.
 
 Fine parts are merged late. Most of what a program acquires is never asked for, so an acquire only notes the release, with the clock that
-came with it; all of them are merged when a time is asked for that the notes do not show.
+came with it; all of them are merged when a time is asked for that the notes do not show. Clocks that have notes are joined late, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -30,7 +31,8 @@ class Clock:
 
     A note is a time of a slot and the clock that came with it, which is not merged yet. Whoever knows a time of a slot knows that clock as
     well, and those that came with earlier times: so one note a slot is enough. The latest one is ``slot``, ``time`` and ``came``, so
-    that the many clocks with only one need nothing else; those of other slots are in ``more``. depth: how far notes lead to notes.
+    that the many clocks with only one need nothing else; those of other slots are in ``more``. A clock that is known as a whole is noted
+    under a slot below 0, which nothing else has. depth: how far notes lead to notes.
     """
 
     __slots__ = ("coarse", "_fine", "_slot", "_time", "_came", "_more", "_depth")
@@ -59,11 +61,11 @@ class Clock:
 
     def has(self, slot: int, time: int) -> bool:
         """Whether a fine slot has come as far as ``time``."""
+        if _told.get(slot, 0) < time:
+            return False  # nobody was ever told
         if self._came is not None:
             if self.surely_has(slot, time):
                 return True
-            if _told.get(slot, 0) < time:
-                return False  # nobody was ever told
             self._merge()
         return _at(self._fine, slot) >= time
 
@@ -81,7 +83,7 @@ class Clock:
         """This clock with a later time of one coarse slot."""
         coarse = _padded(self.coarse, slot + 1).copy()
         coarse[slot] = time
-        return Clock(coarse, self.fine)
+        return self._with_other_coarse(coarse)
 
     def fine_items(self) -> list[tuple[int, int]]:
         """(slot, time) of every fine entry."""
@@ -95,11 +97,17 @@ class Clock:
         base, left = self._fine, [self]
         found: dict[int, int] = {}
         others: dict[int, Fine] = {}
+        wholes: set[int] = set()
         while left:
             for slot, time, clock in left.pop()._notes():
-                if found.get(slot, 0) >= time or _at(base, slot) >= time:
+                if slot < 0:
+                    if id(clock) in wholes:
+                        continue
+                    wholes.add(id(clock))
+                elif found.get(slot, 0) >= time or _at(base, slot) >= time:
                     continue
-                found[slot] = time
+                else:
+                    found[slot] = time
                 if clock._fine is not base and len(clock._fine):
                     others[id(clock._fine)] = clock._fine
                 if clock._came is not None:
@@ -137,36 +145,82 @@ class Clock:
             result._merge()
         return result
 
+    def _with_other_coarse(self, coarse: np.ndarray) -> Clock:
+        """This clock with another coarse part."""
+        result = Clock(coarse, self._fine)
+        result._slot, result._time, result._came, result._more, result._depth = self._slot, self._time, self._came, self._more, self._depth
+        return result
+
+    def _with_other_fine(self, fine: Fine) -> Clock:
+        """This clock with later times of some fine slots."""
+        result = self._with_other_coarse(self.coarse)
+        result._fine = fine
+        return result
+
+    def _noting_all(self, coarse: np.ndarray, others: Sequence[Clock]) -> Clock:
+        """This clock with another coarse part, and with the fine parts of other clocks as notes."""
+        result = Clock(coarse, self._fine)
+        more = {} if self._more is None else dict(self._more)
+        if self._came is not None:
+            more[self._slot] = (self._time, self._came)
+        for other in others:
+            more[next(_whole_slots)] = (0, other)
+        result._slot = next(reversed(more))
+        result._time, result._came = more.pop(result._slot)
+        result._more = more
+        result._depth = max(self._depth, *(other._depth + 1 for other in others))
+        if result._depth >= 2 * _DEEP or len(more) >= _MANY:
+            result._merge()
+        return result
+
 
 EMPTY = Clock(np.zeros(8, np.int64), {})
 
-
-def join(one: Clock, other: Clock) -> Clock:
-    """What is known by both together."""
-    if one is other:
-        return one
-    coarse = one.coarse if one.coarse is other.coarse else _join_coarse(one.coarse, other.coarse)
-    fine = one.fine if one.fine is other.fine or not len(other.fine) else _join_fine(one.fine, other.fine)
-    if coarse is one.coarse and fine is one.fine:
-        return one
-    return Clock(coarse, fine)
+_whole_slots = itertools.count(-2, -1)
 
 
-def learn(clock: Clock, other: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
-    """What is known by both together, with later times of a few fine slots, of which whoever told of them knew ``other``."""
+def join(one: Clock, *others: Clock) -> Clock:
+    """What is known by all together."""
+    coarse, late = one.coarse, []
+    for other in others:
+        if other is one:
+            continue
+        if coarse is not other.coarse:
+            coarse = _join_coarse(coarse, other.coarse)
+        if other._came is not None:
+            late.append(other)
+        elif other._fine is not one._fine and len(other._fine):
+            fine = _join_fine(one._fine, other._fine)
+            if fine is not one._fine:
+                one = one._with_other_fine(fine)
+    if late:
+        return one._noting_all(coarse, late)
+    return one if coarse is one.coarse else one._with_other_coarse(coarse)
+
+
+def learn_one(clock: Clock, other: Clock, slot: int, time: int) -> Clock:
+    """As ``learn`` of one entry, which ``clock`` does not surely have: what there is most of."""
     coarse = clock.coarse
     if coarse is not other.coarse:
         known = _memo.get((id(coarse), id(other.coarse)))
         coarse = known[2] if known is not None else _join_coarse(coarse, other.coarse)
+    if _told.get(slot, 0) < time:
+        _told[slot] = time
+    return clock.noting(coarse, slot, time, other)
+
+
+def learn(clock: Clock, other: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
+    """What is known by both together, with later times of a few fine slots, of which whoever told of them knew ``other``."""
     if not entries:
-        fine, more = clock.fine, other.fine
-        return Clock(coarse, fine if fine is more else _join_fine(fine, more))
+        return join(clock, other)
+    coarse = clock.coarse
+    if coarse is not other.coarse:
+        known = _memo.get((id(coarse), id(other.coarse)))
+        coarse = known[2] if known is not None else _join_coarse(coarse, other.coarse)
     for slot, time in entries:
         if not clock.surely_has(slot, time):
-            if _told.get(slot, 0) < time:
-                _told[slot] = time
-            clock = clock.noting(coarse, slot, time, other)
-    return clock if clock.coarse is coarse else Clock(coarse, join(clock, other).fine)
+            clock = learn_one(clock, other, slot, time)
+    return clock if clock.coarse is coarse else join(clock, other)
 
 
 def join_entries(clock: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:

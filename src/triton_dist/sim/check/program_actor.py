@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .actors import BLOCK, EACH, ELEMENT, WARP, Ignored, Launch, Release, Threads, too_narrow
-from .clocks import Clock, join, join_entries, learn
+from .clocks import Clock, join, join_entries, learn, learn_one
 from .order import SYS, reaches
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ProgramActor:
         launch = self.launch
         launch.latest = max(launch.latest, self.time, self.thread_time, self.warp_time)
         if self.seen is not launch.base:
-            launch.learnt = join(launch.learnt, self.seen)
+            launch.learnt.append(self.seen)
         launch.put_slots += self.put_slots
         launch.put_slots += [store.end() for store in self.bulk_stores]
         self.bulk_stores = []
@@ -252,7 +252,8 @@ class ProgramActor:
             seen = self.seen
             slot, time = entries[-1]
             if not seen.surely_has(slot, time):
-                self.seen = learn(seen, release.clock, entries)
+                clock = release.clock
+                self.seen = learn_one(seen, clock, slot, time) if len(entries) == 1 else learn(seen, clock, entries)
             return
         if (scope != SYS or release.scope != SYS) and not reaches(release.scope, other.rank, other, scope, self.rank, self):
             self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank), narrow=True)

@@ -111,18 +111,19 @@ class Word:
         """
         writes, values, dropped = self.writes, self.values, self.dropped
         last = len(writes)
-        state = self.seen_by.get(actor, 0) - dropped
+        seen_by = self.seen_by
+        state = seen_by.get(actor, 0) - dropped
         if state < 0:
             state = 0
         if self.writer is None:
             # Of several writers' writes a late one may be known and an earlier one not.
             state = next((number for number in range(last, state, -1) if is_known(actor, writes[number - 1])), state)
         holds, half = COMPARISONS[compare], 1 << (8 * self.itemsize - 1)
-        while state < last and not (holds(values[state], expected, half) and not is_known(actor, writes[state])):
+        while state < last and (not holds(values[state], expected, half) or is_known(actor, writes[state])):
             state += 1
-        if len(self.seen_by) > 256:
-            self.seen_by.clear()
-        self.seen_by[actor] = state + dropped
+        if len(seen_by) > 256:
+            seen_by.clear()
+        seen_by[actor] = state + dropped
         if state == last:
             return self.releases.values()
         if state and not writes[state - 1].keeps:
@@ -155,10 +156,6 @@ class Word:
                 narrow.append(release)
         base = {key: release for key, release in self.base.items() if all(carried(release, update) for update in narrow)}
         return {**base, **found}.values()
-
-    def is_quiet(self) -> bool:
-        """Whether it is quiet, and still of an allocation that lives."""
-        return self.quiet and not self.shadow.allocation.freed
 
     def is_signal(self) -> bool:
         """Whether ranks set and acquire it, with the widest scope only."""
