@@ -203,6 +203,7 @@ class AccessChecker:
                 continue
             lo, hi, shared = _extent(shadow, cells, place, number)
             if (access.lanes is None and earlier.lanes is None) or not _threads_are_ordered(access, earlier, shared):
+                all_before = False  # other lines of this actor race with it as well, and this one may be silenced
                 self._report(access, earlier, shadow.allocation, lo, hi)
         if all_before and not (type(actor) is ProgramActor and actor.threads_differ):
             actor.known.add(number)
