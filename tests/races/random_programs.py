@@ -12,8 +12,9 @@ import itertools
 import random
 from collections.abc import Iterator
 
-CELLS, TILE, WORDS = 3, 4, 5
-"""Of each rank: tiles of shared data, elements of each, words."""
+CELLS, TILE, COUNTERS, WORDS = 3, 4, 5, 7
+"""Of each rank: tiles of shared data, elements of each, words that are only added to, all words. The others are set, and waited for until
+they are not 0."""
 
 MOST_WRITES = 14
 """Of a word; the checker keeps 16."""
@@ -27,7 +28,8 @@ class Statement:
     """One line. rank, program: who does it. kind: load, store (``tile``: of all elements of a cell, else of one), notify, wait, atomic,
     barrier, fence.
 
-    owner: rank whose memory it touches. cell, element: of data. word: of words; added: what it adds; value: what a wait waits for.
+    owner: rank whose memory it touches. cell, element: of data. word: of words; added: what it adds, or with ``sets`` what it sets; value:
+    what a wait waits for.
     release, acquire, scope ("gpu", "sys"): of a signal or an atomic. used: whether anything uses the result of an atomic.
     """
 
@@ -40,6 +42,7 @@ class Statement:
     tile: bool = False
     word: int = 0
     added: int = 1
+    sets: bool = False
     value: int = 0
     acquire: bool = False
     release: bool = False
@@ -66,8 +69,8 @@ class Statement:
         if self.kind == "store":
             return f"tl.store({place}, tl.full(({TILE},), {number}, tl.int32))" if self.tile else f"tl.store({place}, {number})"
         if self.kind == "notify":
-            scope = "gpu" if self.scope == "gpu" else "intra_node"
-            return f'dl.notify(words + {self.word}, {self.owner}, signal={self.added}, sig_op="add", comm_scope="{scope}")'
+            scope, op = "gpu" if self.scope == "gpu" else "intra_node", "set" if self.sets else "add"
+            return f'dl.notify(words + {self.word}, {self.owner}, signal={self.added}, sig_op="{op}", comm_scope="{scope}")'
         if self.kind == "wait":
             return f'dl.wait(words + {self.word}, 1, "{self.scope}", "acquire", waitValue={self.value}, cmp="ge")'
         if self.kind == "atomic":
@@ -122,7 +125,14 @@ class RandomProgram:
         if kind == "load" and what in self._loads:
             return  # the compiler may drop one like an earlier one
         self._loads.add(what)
+        # Threads of one block that meet in a cell with no barrier between are another matter: which of them have an element, nobody says.
+        since = itertools.takewhile(lambda one: one.kind not in ("barrier", "notify", "wait"), reversed(self._of(block)))
+        if any((one.owner, one.cell) == (owner, cell) and "store" in (one.kind, kind) for one in since if one.kind in ("load", "store")):
+            self.statements.append(Statement(*block, "barrier"))
         self.statements.append(Statement(*block, kind, owner, cell, element, tile))
+
+    def _of(self, block: tuple[int, int]) -> list[Statement]:
+        return [one for one in self.statements if (one.rank, one.program) == block]
 
     def _tell(self, block: tuple[int, int], owner: int, word: int | None = None) -> int | None:
         """A signal or an atomic of a word, which is returned; of a given one, an atomic."""
@@ -133,6 +143,7 @@ class RandomProgram:
         one.release = kind == "notify" or draw.random() < 0.7
         one.acquire = kind == "atomic" and draw.random() < 0.7
         one.used = not self._unused_atomics or draw.random() < 0.6
+        one.sets = kind == "notify" and one.word >= COUNTERS
         place = owner, one.word
         if self._writes.get(place, 0) >= MOST_WRITES:
             return None
@@ -145,6 +156,7 @@ class RandomProgram:
         total = self._totals.get((block[0], word), 0)
         if total:
             value = total if self._draw.random() < 0.8 else self._draw.randint(1, total)
+            value = value if word < COUNTERS else 1
             one = Statement(*block, "wait", block[0], word=word, value=value, acquire=True)
             one.scope = "gpu" if self._draw.random() < self._narrow else "sys"
             self.statements.append(one)
@@ -242,7 +254,7 @@ def _change(block: Block, one: Statement, changes: list[Change], event: int) -> 
     block.before[FIRST] |= event
     if one.kind == "notify":
         block.before[REST] |= event
-    total = (changes[-1].total if changes else 0) + one.added
+    total = (changes[-1].total if changes and not one.sets else 0) + one.added
     changes.append(Change(one, event, total, block.before[FIRST] if one.release else block.fenced))
 
 
@@ -250,7 +262,8 @@ def _wait(block: Block, one: Statement, changes: list[Change]) -> None:
     """It may have ended at any value from the first one on that the block could still see."""
     word = (one.owner, one.word)
     state = block.states.get(word, 0)
-    known = [number for number, change in enumerate(changes, 1) if block.before[REST] & change.event]
+    mine = one.rank, one.program
+    known = [n for n, change in enumerate(changes, 1) if block.before[REST] & change.event or (change.by.rank, change.by.program) == mine]
     state = max([state, *known])
     while state < len(changes) and (state == 0 or changes[state - 1].total < one.value):
         state += 1
@@ -263,11 +276,19 @@ def _wait(block: Block, one: Statement, changes: list[Change]) -> None:
 
 
 def _learnt(reader: Statement, changes: list[Change], end: int) -> int:
-    """What an acquire learns from a word that has had so many changes. All are read-modify-writes: they hand on what came before."""
-    learnt = 0
-    for number, change in enumerate(changes[:end]):
-        if _reach(change.by, reader) and all(_reach(change.by, later.by) for later in changes[number + 1 : end]):
+    """What an acquire learns from a word that has had so many changes.
+
+    Read-modify-writes hand on what came before, a set does not. Each one has to be in the scope of the next, the last in the reader's.
+    """
+    learnt, after = 0, reader
+    for change in reversed(changes[:end]):
+        if not _reach(change.by, after):
+            break
+        if _reach(change.by, reader):
             learnt |= change.tells
+        if change.by.sets:
+            break
+        after = change.by
     return learnt
 
 

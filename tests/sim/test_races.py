@@ -193,3 +193,25 @@ def test_cells_are_those_that_the_elements_touch(counts, strides):
             begin = address - 4096 + sum(i * stride for i, stride in zip(index, strides, strict=True))
             touched[begin : begin + itemsize] = True
         assert (np.repeat(shadow.writes == 7, shadow.granule)[:1024] == touched).all()
+
+
+@triton_dist.jit
+def two_lines_kernel(data, out):
+    if tl.program_id(0) == 0:
+        tl.store(out, tl.load(data))
+    else:
+        tl.store(data, 1)  # td: ignore[TD101]
+        tl.store(data, 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_line_that_is_silenced_hides_no_other_one(seed):
+    """Both stores race with the load, whichever comes first in the run."""
+
+    def fn():
+        two_lines_kernel[(2,)](triton_dist.symm_zeros((1,), torch.int32), torch.zeros(1, dtype=torch.int32))
+
+    with pytest.raises(DataRaceError) as caught:
+        simulate(fn, 1, check=RaceCheck(collect=True), seed=seed)
+    lines = {side.line for race in caught.value.races for side in (race.earlier, race.later)}
+    assert len(caught.value.races) == 1 and len(lines) == 2

@@ -85,9 +85,7 @@ class AccessChecker:
                 if read != mine:
                     shadow.reads[place] = self._histories.with_read(read, mine)
                 return
-            if read:
-                if read not in known:
-                    self._look(actor, read, mine, shadow, shadow.reads, place, thread)
+            if read and (read in known or self._look(actor, read, mine, shadow, shadow.reads, place, thread)):
                 shadow.reads[place] = 0
             shadow.writes[place] = mine
             return
@@ -102,8 +100,8 @@ class AccessChecker:
             return
         found = numbers(reads)
         if found != [0]:
-            self._look_at_all(actor, mine, shadow, shadow.reads, place, thread, found)
-            reads[...] = 0
+            racing = self._look_at_all(actor, mine, shadow, shadow.reads, place, thread, found)
+            reads[...] = np.where(np.isin(reads, racing), reads, 0) if racing else 0
         view(shadow.writes, place)[...] = mine
 
     def scattered(
@@ -139,8 +137,8 @@ class AccessChecker:
             self._add_reads(reads, mine)
             shadow.reads[cells] = reads
             return
-        self._look_at_all(actor, mine, shadow, reads, (cells, addresses, itemsize), BLOCK, numbers(reads))
-        shadow.reads[cells] = 0
+        racing = self._look_at_all(actor, mine, shadow, reads, (cells, addresses, itemsize), BLOCK, numbers(reads))
+        shadow.reads[cells] = np.where(np.isin(reads, racing), reads, 0) if racing else 0
         shadow.writes[cells] = mine
 
     def _add_reads(self, reads: np.ndarray, mine: int) -> None:
@@ -177,16 +175,18 @@ class AccessChecker:
 
     def _look_at_all(
         self, actor: Any, mine: int, shadow: Shadow, cells: np.ndarray, place: Any, thread: int, found: list[int] | None = None
-    ) -> None:
-        known = actor.known
+    ) -> list[int]:
+        """Compare an access with the histories in some cells, or with those ``found`` there. Returns those with which it races."""
+        known, racing = actor.known, []
         for number in numbers(view(cells, place)) if found is None else found:
-            if number and number != mine and number not in known:
-                self._look(actor, number, mine, shadow, cells, place, thread)
+            if number and number != mine and number not in known and not self._look(actor, number, mine, shadow, cells, place, thread):
+                racing.append(number)
+        return racing
 
-    def _look(self, actor: Any, number: int, mine: int, shadow: Shadow, cells: np.ndarray, place: Any, thread: int) -> None:
-        """Compare an access with a history in some cells; remember that all of it comes before, if it does."""
+    def _look(self, actor: Any, number: int, mine: int, shadow: Shadow, cells: np.ndarray, place: Any, thread: int) -> bool:
+        """Compare an access with a history in some cells; remember that all of it comes before, if it does. Whether it races with none."""
         access = self._histories.newest[mine]
-        all_before = True
+        all_before = no_race = True
         for earlier in self._histories.accesses(number):
             if earlier.actor is actor:
                 if earlier.by_threads and earlier.time == access.time:
@@ -203,10 +203,11 @@ class AccessChecker:
                 continue
             lo, hi, shared = _extent(shadow, cells, place, number)
             if (access.lanes is None and earlier.lanes is None) or not _threads_are_ordered(access, earlier, shared):
-                all_before = False  # other lines of this actor race with it as well, and this one may be silenced
+                all_before = no_race = False  # other lines of this actor race with it as well, and this one may be silenced
                 self._report(access, earlier, shadow.allocation, lo, hi)
         if all_before and not (type(actor) is ProgramActor and actor.threads_differ):
             actor.known.add(number)
+        return no_race
 
     def _comes_before(self, actor: Any, earlier: Access, thread: int) -> bool:
         """Whether an access of another actor comes before what ``actor`` (one thread of it) does now."""
@@ -286,7 +287,8 @@ class AccessChecker:
         if self.signal_lints is not None and awaited is not None:
             self._waited(word, actor, thread, location, order, *awaited)
         if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
-            self._acquire(actor, word, order, learner, word.releases.values() if awaited is None else word.releases_seen(actor, *awaited))
+            releases = word.releases_now(actor, order.scope) if awaited is None else word.releases_seen(actor, order.scope, *awaited)
+            self._acquire(actor, word, order, learner, releases)
         touch = (actor.time, thread, actor.thread_time, location, order, actor.warp_time)
         last, read = shadow.writes.item(cell), shadow.reads.item(cell) if writes else 0
         if (last and last not in actor.known) or (read and read not in actor.known) or shadow.atomics is not None:
@@ -311,7 +313,7 @@ class AccessChecker:
                 release = actor.release_of_launch(order.scope, location) if release is None else release
             word.write(actor, location, order, release, keeps=reads)
             logged = Release(actor.seen, (), order.scope, actor, location) if release is None else release
-            logged.keeps, logged.silent = reads, release is None
+            logged.keeps, logged.silent, logged.write_scope = reads, release is None, order.scope
             if not logged.entries or self.signal_lints is not None:
                 logged.touch = _as_access(actor, touch, ATOMIC)
             word.log(logged)
@@ -460,8 +462,9 @@ class AccessChecker:
 
 
 def _line_key(access: Access) -> tuple:
+    """What tells accesses apart that are reported by themselves; an operator of torch may read and write."""
     kernel = getattr(access.actor, "kernel", None)
-    return (None if kernel is None else kernel.name, str(access.location), access.kind)
+    return (None, str(access.location)) if kernel is None else (kernel.name, str(access.location), access.kind)
 
 
 def _get_along(access: Access, earlier: Access) -> bool:

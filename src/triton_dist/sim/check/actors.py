@@ -34,20 +34,21 @@ ELEMENT = -3
 class Release:
     """What an acquire of the word may learn: ``clock`` plus ``entries`` of fine slots.
 
-    scope: of the releasing access (or of its fence, if that is narrower). actor, location: who released, for scopes and reports.
+    scope: of the releasing access (or of its fence, if that is narrower). write_scope: of the access itself.
+    actor, location: who released, for scopes and reports.
     silent: it is a write that releases nothing. keeps: it goes on with the release sequence before it. touch: the access, where
     ``entries`` do not say when it was. of_launch: it is a relaxed write, which releases only what came before its kernel. source: whose
     releases of a word the latest one stands for: of the actor, or of its whole launch.
     """
 
-    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch", "of_launch", "source")
+    __slots__ = ("clock", "entries", "scope", "actor", "location", "keeps", "silent", "touch", "of_launch", "source", "write_scope")
 
     def __init__(self, clock: Clock, entries: tuple[tuple[int, int], ...], scope: int, actor: Any, location: int) -> None:
         self.keeps = self.silent = self.of_launch = False
         self.touch: Any = None
         self.clock = clock
         self.entries = entries
-        self.scope = scope
+        self.scope = self.write_scope = scope
         self.actor = self.source = actor
         self.location = location
 

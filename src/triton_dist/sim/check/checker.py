@@ -344,7 +344,7 @@ class RaceChecker(BulkStoreChecker):
             # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
             if self.signal_lints is not None:
                 self._waited(word, actor, BLOCK, program.at, order, compare, expected)
-            for release in word.releases_seen(actor, compare, expected):
+            for release in word.releases_seen(actor, SYS, compare, expected):
                 actor.acquire(release, SYS)
             actor.dirty = True
             word.readers[actor] = (actor.time, BLOCK, actor.thread_time, program.at, order, actor.warp_time)

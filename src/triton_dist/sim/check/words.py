@@ -42,14 +42,28 @@ def _knows(clock: Clock, release: Release) -> bool:
     return release.touch is not None and release.actor.comes_before(release.touch, clock)
 
 
-def carried(release: Release, update: Release) -> bool:
-    """Whether a read-modify-write hands on what a release before it released: only if the scope of each includes the other."""
-    by, of = update.actor, release.actor
-    return update.scope == release.scope == SYS or reaches(release.scope, of.rank, of, update.scope, by.rank, by)
+def _includes(by: Release, one: Release) -> bool:
+    """Whether who learns what ``by`` released has learnt of ``one``, too."""
+    if by is one or _knows(by.clock, one):
+        return True
+    return bool(one.entries) and any(slot == one.entries[-1][0] and time >= one.entries[-1][1] for slot, time in by.entries)
+
+
+def _follows(write: Release, update: Release) -> bool:
+    """Whether a read-modify-write goes on with the release sequence of the write it has seen: if the scope of each includes the other."""
+    by, of = update.actor, write.actor
+    return update.write_scope == write.write_scope == SYS or reaches(write.write_scope, of.rank, of, update.write_scope, by.rank, by)
+
+
+def _said_again(other: Release, release: Release, scope: int) -> bool:
+    """Whether a read-modify-write that acquires at a scope and releases tells all who would learn from a release before it."""
+    by, of = release.actor, other.actor
+    return other.scope <= release.scope and reaches(other.scope, of.rank, of, scope, by.rank, by)
 
 
 class Word:
     """One word. A *release sequence* is a release and the atomic read-modify-writes behind it: an acquire of the last one learns from all.
+    As in PTX, each has to be in the scope of the one before it, whoever acquires in that of the last, and in that of what it learns from.
 
     releases: of the present release sequence, the latest of each source and scope. unreleased: (actor, location, order) of the last write
     if it released nothing. writers, readers: the last atomic access of each actor that wrote, or only read.
@@ -104,7 +118,13 @@ class Word:
         del self.writes[:half], self.values[:half]
         self.dropped += half
 
-    def releases_seen(self, actor: Any, compare: str, expected: int) -> Iterable[Release]:
+    def releases_now(self, actor: Any, scope: int) -> Iterable[Release]:
+        """What an acquire of the present value may learn from."""
+        if self.narrowest == scope == SYS or not self.writes or self._is_seen(self.writes[-1], actor, scope):
+            return self.releases.values()
+        return ()
+
+    def releases_seen(self, actor: Any, scope: int, compare: str, expected: int) -> Iterable[Release]:
         """What a wait for a value learns for sure: it may have ended at the first value for which it holds, not only at the present one.
 
         The first value is counted from the last write that the waiter knows of or has waited for before: it sees no older one.
@@ -125,37 +145,43 @@ class Word:
             seen_by.clear()
         seen_by[actor] = state + dropped
         if state == last:
-            return self.releases.values()
-        if state and not writes[state - 1].keeps:
-            found: Iterable[Release] = () if writes[state - 1].silent else (writes[state - 1],)
-        else:
-            found = self._releases_after(state)
-        if self.narrowest == SYS:
-            return found
-        # It may have ended at a later value as well, which a narrow update left that does not hand all of these on.
-        for number in range(state, last):
-            if not writes[number].keeps:
-                break
-            if number + 1 == last or holds(values[number + 1], expected, half):
-                update = writes[number]
-                by = update.actor
-                tells = not update.silent and reaches(update.scope, by.rank, by, SYS, actor.rank, actor)
-                found = [one for one in found if carried(one, update) or (tells and _knows(update.clock, one))]
+            return self.releases_now(actor, scope)
+        if self.narrowest == scope == SYS and (self.writer is not None or all(write.keeps for write in writes[state:])):
+            # Who sees a later value learns all of this as well.
+            if state and not writes[state - 1].keeps:
+                return () if writes[state - 1].silent else (writes[state - 1],)
+            return self._releases_after(state)
+        found = self._releases_at(state, actor, scope)
+        for end in range(state + 1, last + 1):
+            if end == last or holds(values[end], expected, half):
+                others = self._releases_at(end, actor, scope)
+                found = [one for one in found if any(_includes(by, one) for by in others)]
         return found
+
+    def _releases_at(self, count: int, actor: Any, scope: int) -> list[Release]:
+        """What an acquire of the value learns that the write number ``count`` left."""
+        if count and not self._is_seen(self.writes[count - 1], actor, scope):
+            return []
+        found = self._releases_after(count)
+        return [one for one in found if reaches(one.scope, one.actor.rank, one.actor, scope, actor.rank, actor)]
+
+    def _is_seen(self, write: Release, actor: Any, scope: int) -> bool:
+        """Whether a read of a write's value is in its scope, and it in the read's."""
+        return reaches(write.write_scope, write.actor.rank, write.actor, scope, actor.rank, actor)
 
     def _releases_after(self, count: int) -> Iterable[Release]:
         """The releases of the release sequence that the write number ``count`` ended with."""
         found: dict[Any, Release] = {}
-        narrow: list[Release] = []
-        for release in reversed(self.writes[:count]):
-            if not release.silent and all(carried(release, update) for update in narrow):
-                found.setdefault((release.source, release.scope), release)
-            if not release.keeps:
+        update: Release | None = None
+        for write in reversed(self.writes[:count]):
+            if update is not None and self.narrowest != SYS and not _follows(write, update):
                 return found.values()
-            if release.scope != SYS:
-                narrow.append(release)
-        base = {key: release for key, release in self.base.items() if all(carried(release, update) for update in narrow)}
-        return {**base, **found}.values()
+            if not write.silent:
+                found.setdefault((write.source, write.scope), write)
+            if not write.keeps:
+                return found.values()
+            update = write
+        return {**self.base, **found}.values()
 
     def is_signal(self) -> bool:
         """Whether ranks set and acquire it, with the widest scope only."""
@@ -171,23 +197,26 @@ class Word:
 
     def write(self, actor: Any, location: Any, order: Order | None, release: Release | None, keeps: bool) -> None:
         """A write or read-modify-write (``keeps`` the release sequence going); release: what it releases."""
-        if not keeps and self.releases:
+        if self.releases and not (keeps and self._goes_on(actor, order)):
             self.releases = {}
-        elif keeps and order is not None and order.scope != SYS and self.releases:
-            by = Release(actor.seen, (), order.scope, actor, location)
-            self.releases = {key: other for key, other in self.releases.items() if carried(other, by)}
         if release is not None and release.of_launch:
             if not keeps or not self.releases:
                 self.unreleased = (actor, location, order)
             self.releases.setdefault((release.source, release.scope), release)
         elif release is not None:
-            if keeps and order is not None and order.acquire:
-                # It has learnt what these release, and says it again.
-                self.releases = {key: other for key, other in self.releases.items() if other.scope > release.scope}
+            if keeps and order is not None and order.acquire and order.release:
+                # What it has learnt from these, it says again; by a fence before it it would not.
+                self.releases = {key: other for key, other in self.releases.items() if not _said_again(other, release, order.scope)}
             self.releases[actor, release.scope] = release
             self.unreleased = None
         elif not keeps or not self.releases:
             self.unreleased = (actor, location, order)
+
+    def _goes_on(self, actor: Any, order: Order | None) -> bool:
+        """Whether a read-modify-write goes on with the release sequence."""
+        if self.narrowest == SYS or order is None or not self.writes:
+            return True
+        return _follows(self.writes[-1], Release(actor.seen, (), order.scope, actor, -1))
 
     def overwritten(self, actor: Any, location: Any) -> None:
         """An ordinary store, ordered behind everything before: it starts anew."""
