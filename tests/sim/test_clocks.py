@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from triton_dist.sim.check.clocks import EMPTY, forget_joins, join, join_entries, learn
+from triton_dist.sim.check.clocks import EMPTY, forget_joins, join, join_entries, learn, meet
 
 ACTORS, COARSE = 12, 5
 
@@ -39,6 +39,10 @@ class Model:
             assert self.clock.coarse_at(slot) == self.coarse.get(slot, 0)
 
 
+def known_by_both(one: dict, other: dict) -> dict:
+    return {slot: min(time, other[slot]) for slot, time in one.items() if slot in other}
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_times_are_those_of_clocks_that_merge_at_once(seed):
     draw = random.Random(seed)
@@ -51,6 +55,13 @@ def test_times_are_those_of_clocks_that_merge_at_once(seed):
             one.clock = join(one.clock, *(other.clock for other in others))
             for other in others:
                 one.hear(other.fine, other.coarse)
+        elif draw.random() < 0.1:
+            # What a wait learns that either of two values may have ended.
+            two = [others[0], others[-1]]
+            one.clock = join(one.clock, meet(*(other.clock for other in two)))
+            one.hear(
+                *({slot: min(a[slot], b[slot]) for slot in a if slot in b} for a, b in zip(*((t.fine, t.coarse) for t in two), strict=True))
+            )
         elif draw.random() < 0.1:
             slot = draw.randrange(COARSE)
             one.coarse_time += 1

@@ -198,6 +198,14 @@ def join(one: Clock, *others: Clock) -> Clock:
     return one if coarse is one.coarse else one._with_other_coarse(coarse)
 
 
+def meet(one: Clock, other: Clock) -> Clock:
+    """What is known by each of both."""
+    left, right = _padded(one.coarse, len(other.coarse)), _padded(other.coarse, len(one.coarse))
+    known = dict(other.fine_items())
+    fine: Fine = {slot: min(time, known[slot]) for slot, time in one.fine_items() if slot in known}
+    return Clock(np.minimum(left, right), fine if len(fine) <= _MANY else _as_array(fine))  # type: ignore[arg-type]
+
+
 def learn_one(clock: Clock, other: Clock, slot: int, time: int) -> Clock:
     """As ``learn`` of one entry, which ``clock`` does not surely have: what there is most of."""
     coarse = clock.coarse

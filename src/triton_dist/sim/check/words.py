@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..memory import VIEW_BASE, WORDS
 from ..requests import COMPARISONS
 from .actors import Release
+from .clocks import EMPTY, learn, meet
 from .order import GPU, SYS, Order, reaches
 
 if TYPE_CHECKING:
@@ -42,17 +44,20 @@ def _knows(clock: Clock, release: Release) -> bool:
     return release.touch is not None and release.actor.comes_before(release.touch, clock)
 
 
-def _includes(by: Release, one: Release) -> bool:
-    """Whether who learns what ``by`` released has learnt of ``one``, too."""
-    if by is one or _knows(by.clock, one):
-        return True
-    return bool(one.entries) and any(slot == one.entries[-1][0] and time >= one.entries[-1][1] for slot, time in by.entries)
-
-
 def _follows(write: Release, update: Release) -> bool:
     """Whether a read-modify-write goes on with the release sequence of the write it has seen: if the scope of each includes the other."""
     by, of = update.actor, write.actor
     return update.write_scope == write.write_scope == SYS or reaches(write.write_scope, of.rank, of, update.write_scope, by.rank, by)
+
+
+def _place(release: Release) -> tuple[Any, int, int]:
+    """Releases of a sequence of which the latest stands for all: by one thread, or by a block together, at one scope."""
+    return release.source, release.entries[-1][0] if release.entries else -1, release.scope
+
+
+def _is_later(release: Release, other: Release) -> bool:
+    """Whether one of two releases of a place says no less: a write behind an older fence says less than an earlier release."""
+    return not release.entries or not other.entries or release.entries[-1][1] >= other.entries[-1][1]
 
 
 def _said_again(other: Release, release: Release, scope: int) -> bool:
@@ -114,7 +119,7 @@ class Word:
 
     def _fold(self) -> None:
         half = _LOGGED // 2
-        self.base = {(other.source, other.scope): other for other in self._releases_after(half)}
+        self.base = {_place(other): other for other in self._releases_after(half)}
         del self.writes[:half], self.values[:half]
         self.dropped += half
 
@@ -151,12 +156,17 @@ class Word:
             if state and not writes[state - 1].keeps:
                 return () if writes[state - 1].silent else (writes[state - 1],)
             return self._releases_after(state)
-        found = self._releases_at(state, actor, scope)
-        for end in range(state + 1, last + 1):
-            if end == last or holds(values[end], expected, half):
-                others = self._releases_at(end, actor, scope)
-                found = [one for one in found if any(_includes(by, one) for by in others)]
-        return found
+        ends = [end for end in range(state + 1, last) if holds(values[end], expected, half)]
+        return self._learnt_at_all(actor, scope, [state, *ends, last])
+
+    def _learnt_at_all(self, actor: Any, scope: int, ends: Sequence[int]) -> Iterable[Release]:
+        """What a wait learns wherever it ended: behind so many of the logged writes."""
+        by_end = [self._releases_at(end, actor, scope) for end in ends]
+        if not all(by_end):
+            return ()
+        clocks = [functools.reduce(lambda clock, one: learn(clock, one.clock, one.entries), releases, EMPTY) for releases in by_end]
+        first = by_end[0][0]
+        return (Release(functools.reduce(meet, clocks), (), first.scope, first.actor, first.location),)
 
     def _releases_at(self, count: int, actor: Any, scope: int) -> list[Release]:
         """What an acquire of the value learns that the write number ``count`` left."""
@@ -177,7 +187,9 @@ class Word:
             if update is not None and self.narrowest != SYS and not _follows(write, update):
                 return found.values()
             if not write.silent:
-                found.setdefault((write.source, write.scope), write)
+                key = _place(write)
+                if key not in found or not _is_later(found[key], write):
+                    found[key] = write
             if not write.keeps:
                 return found.values()
             update = write
@@ -202,12 +214,14 @@ class Word:
         if release is not None and release.of_launch:
             if not keeps or not self.releases:
                 self.unreleased = (actor, location, order)
-            self.releases.setdefault((release.source, release.scope), release)
+            self.releases.setdefault(_place(release), release)
         elif release is not None:
             if keeps and order is not None and order.acquire and order.release:
                 # What it has learnt from these, it says again; by a fence before it it would not.
                 self.releases = {key: other for key, other in self.releases.items() if not _said_again(other, release, order.scope)}
-            self.releases[actor, release.scope] = release
+            place = _place(release)
+            if place not in self.releases or _is_later(release, self.releases[place]):
+                self.releases[place] = release
             self.unreleased = None
         elif not keeps or not self.releases:
             self.unreleased = (actor, location, order)
