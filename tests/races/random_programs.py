@@ -1,8 +1,8 @@
 """Random programs of several ranks, and which of their accesses race, worked out the long way: as sets of all that comes before.
 
-A program is straight-line code of a few blocks: plain accesses of shared cells, and what may order them (signals, waits, atomics, block
-barriers, fences). ``races_of`` knows nothing of clocks, epochs or what a cell has held: each thread of interest has the set of all events
-before it, as bits of an integer. From a run it takes only in which order the words were changed.
+A program is straight-line code of a few blocks: plain accesses of shared cells, puts and gets of them, and what may order all that
+(signals, waits, atomics, block barriers, fences, ``quiet``). ``races_of`` knows nothing of clocks, epochs or what a cell has held: each
+thread of interest has the set of all events before it, as bits of an integer. Of a run it takes only in which order the words were changed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FIRST, REST = 0, 1
 
 @dataclasses.dataclass
 class Statement:
-    """One line. rank, program: who does it. kind: load, store (``tile``: of all elements of a cell, else of one), notify, wait, atomic,
-    barrier, fence.
+    """One line. rank, program: who does it. kind: load, store (``tile``: of all elements of a cell, else of one), put, get (``blocking``
+    or not, from cell ``origin``), notify, wait, atomic, barrier, fence, quiet, shmem fence.
 
-    owner: rank whose memory it touches. cell, element: of data. word: of words; added: what it adds, or with ``sets`` what it sets; value:
-    what a wait waits for.
+    owner: rank whose memory it touches. cell, element: of data. word: of words, -1 for a put without a signal; added: what it adds, or with
+    ``sets`` what it sets; value: what a wait waits for.
     release, acquire, scope ("gpu", "sys"): of a signal or an atomic. used: whether anything uses the result of an atomic.
     """
 
@@ -48,6 +48,8 @@ class Statement:
     release: bool = False
     scope: str = "sys"
     used: bool = True
+    origin: int = 0
+    blocking: bool = False
     line: int = 0
 
     @property
@@ -77,6 +79,15 @@ class Statement:
             semantic = {(0, 0): "relaxed", (1, 0): "acquire", (0, 1): "release", (1, 1): "acq_rel"}[self.acquire, self.release]
             call = f'tl.atomic_add({word}, {self.added}, sem="{semantic}", scope="{self.scope}")'
             return f"tl.store({sink}, {call})" if self.used else call
+        if self.kind in ("put", "get"):
+            form = "" if self.blocking else "_nbi"
+            what = f"data + {self.cell * TILE}, data + {self.origin * TILE}, {4 * TILE}"
+            if self.kind == "get" or self.word < 0:
+                return f"shmem.{self.kind}mem{form}_block({what}, {self.owner})"
+            op = "shmem.NVSHMEM_SIGNAL_SET" if self.sets else "shmem.NVSHMEM_SIGNAL_ADD"
+            return f"shmem.putmem_signal{form}_block({what}, words + {self.word}, {self.added}, {op}, {self.owner})"
+        if self.kind in ("quiet", "shmem fence"):
+            return "shmem.quiet()" if self.kind == "quiet" else "shmem.fence()"
         if self.kind == "fence":
             return "dl.fence_sys()"
         return "tl.debug_barrier()"
@@ -85,7 +96,7 @@ class Statement:
 class RandomProgram:
     """Statements in an order in which they can run; every other order ends, too, as words only grow."""
 
-    def __init__(self, draw: random.Random, unused_atomics: bool) -> None:
+    def __init__(self, draw: random.Random, unused_atomics: bool, copies: bool = False) -> None:
         self.ranks, self.programs = draw.choice(((1, 2), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2)))
         self.statements: list[Statement] = []
         self._draw, self._unused_atomics = draw, unused_atomics
@@ -107,6 +118,35 @@ class RandomProgram:
                 self._hand_over(block, (draw.randrange(self.ranks), draw.randrange(self.programs)))
             else:
                 self.statements.append(Statement(*block, kind))
+            if copies and draw.random() < 0.6:
+                block = draw.randrange(self.ranks), draw.randrange(self.programs)
+                kind = draw.choice(("put", "put", "put", "get", "quiet", "shmem fence"))
+                self._copy(block, kind) if kind in ("put", "get") else self.statements.append(Statement(*block, kind))
+
+    def _copy(self, block: tuple[int, int], kind: str) -> None:
+        """A put or a get; often with a signal that somebody waits for, who accesses what was put."""
+        draw, owner = self._draw, self._draw.randrange(self.ranks)
+        cell, origin = draw.sample(range(CELLS), 2)
+        one = Statement(*block, kind, owner, cell, tile=True, word=-1, origin=origin, blocking=draw.random() < 0.4)
+        if kind == "put" and draw.random() < 0.6:
+            one.word, one.added, one.release = draw.randrange(WORDS), draw.choice((1, 2)), True
+            one.sets = one.word >= COUNTERS
+            if not self._may_change(one):
+                return
+        self.statements.append(one)
+        if one.word >= 0 and draw.random() < 0.7:
+            other = owner, draw.randrange(self.programs)
+            self._wait(other, one.word)
+            self._access(other, owner, cell)
+
+    def _may_change(self, one: Statement) -> bool:
+        """Whether its word has room for one more change; counts it."""
+        place = one.owner, one.word
+        if self._writes.get(place, 0) >= MOST_WRITES:
+            return False
+        self._writes[place] = self._writes.get(place, 0) + 1
+        self._totals[place] = self._totals.get(place, 0) + one.added
+        return True
 
     def _hand_over(self, block: tuple[int, int], other: tuple[int, int]) -> None:
         """Something that looks like order: an access, a signal, a wait for it, and an access of the same cell."""
@@ -126,7 +166,7 @@ class RandomProgram:
             return  # the compiler may drop one like an earlier one
         self._loads.add(what)
         # Threads of one block that meet in a cell with no barrier between are another matter: which of them have an element, nobody says.
-        since = itertools.takewhile(lambda one: one.kind not in ("barrier", "notify", "wait"), reversed(self._of(block)))
+        since = itertools.takewhile(lambda one: one.kind not in ("barrier", "notify", "wait", "put", "get"), reversed(self._of(block)))
         if any((one.owner, one.cell) == (owner, cell) and "store" in (one.kind, kind) for one in since if one.kind in ("load", "store")):
             self.statements.append(Statement(*block, "barrier"))
         self.statements.append(Statement(*block, kind, owner, cell, element, tile))
@@ -144,11 +184,8 @@ class RandomProgram:
         one.acquire = kind == "atomic" and draw.random() < 0.7
         one.used = not self._unused_atomics or draw.random() < 0.6
         one.sets = kind == "notify" and one.word >= COUNTERS
-        place = owner, one.word
-        if self._writes.get(place, 0) >= MOST_WRITES:
+        if not self._may_change(one):
             return None
-        self._writes[place] = self._writes.get(place, 0) + 1
-        self._totals[place] = self._totals.get(place, 0) + one.added
         self.statements.append(one)
         return one.word
 
@@ -163,7 +200,8 @@ class RandomProgram:
 
     def source(self) -> str:
         """A module with the kernel; every statement learns its line."""
-        lines = ["import triton.language as tl", "import triton_dist", "import triton_dist.language as dl", "", ""]
+        lines = ["import triton.language as tl", "import triton_dist", "import triton_dist.language as dl"]
+        lines += ["from triton_dist.language.extra import libshmem_device as shmem", "", ""]
         lines += ["@triton_dist.jit", "def kernel(data, words, sink):", "    rank, program = dl.rank(), tl.program_id(0)"]
         for rank, program in itertools.product(range(self.ranks), range(self.programs)):
             mine = [(number, one) for number, one in enumerate(self.statements) if (one.rank, one.program) == (rank, program)]
@@ -205,39 +243,125 @@ class Block:
     def meet(self) -> None:
         self.before = [self.before[FIRST] | self.before[REST]] * 2
 
+    def fence(self) -> None:
+        self.before = [before | self.observed for before in self.before]
+        self.observed, self.fenced = 0, self.before[FIRST]
 
-def races_of(program: RandomProgram, order: list[int]) -> set[tuple[int, int, tuple[int, int]]]:
-    """Pairs of lines that race, with the element of data: (smaller line, larger line, element).
 
-    order: indices of all statements as they ran; only that of changes of one word, and of each block, matters.
-    """
-    statements = program.statements
-    blocks = {(one.rank, one.program): Block() for one in statements}
-    changes: dict[Word, list[Change]] = {}
-    events = itertools.count()
-    done: list[tuple[Statement, list[int], list[int]]] = []
-    for index in order:
-        one = statements[index]
-        block = blocks[one.rank, one.program]
+@dataclasses.dataclass
+class Copy:
+    """A put or a get. begun: the event that it has begun. delivered: what is known when its target is written, ended: when all is done."""
+
+    rank: int
+    begun: int
+    delivered: int
+    ended: int
+
+
+@dataclasses.dataclass
+class Access:
+    """A plain access. who: the block, or the statement of a copy. seen, events: of each thread that may do it, what is before, and it."""
+
+    line: int
+    who: object
+    writes: bool
+    elements: set[tuple[int, int]]
+    seen: list[int]
+    events: list[int]
+
+
+Step = int | tuple[str, int]
+"""Of a run: a statement, or ("signal", the put whose signal arrives)."""
+
+
+class Account:
+    """What is before what, while the steps of a run are taken."""
+
+    def __init__(self, program: RandomProgram) -> None:
+        self.statements = program.statements
+        self.blocks = {(one.rank, one.program): Block() for one in self.statements}
+        self.changes: dict[Word, list[Change]] = {}
+        self.accesses: list[Access] = []
+        self.copies: dict[int, Copy] = {}
+        self._bits = itertools.count()
+
+    def event(self) -> int:
+        return 1 << next(self._bits)
+
+    def take(self, step: Step) -> None:
+        if isinstance(step, tuple):
+            self._signal(step[1])
+            return
+        one = self.statements[step]
+        block = self.blocks[one.rank, one.program]
         if one.kind == "barrier":
             block.meet()
         elif one.kind == "fence":
-            block.before = [before | block.observed for before in block.before]
-            block.observed, block.fenced = 0, block.before[FIRST]
+            block.fence()
         elif one.kind in ("load", "store"):
-            # Which thread has an element of a tile is not known; a scalar is loaded by all, and stored by the first.
-            threads = [FIRST] if one.writes and not one.tile else [FIRST, REST]
-            seen, mine = [block.before[thread] for thread in threads], []
-            for thread in threads:
-                event = 1 << next(events)
-                block.before[thread] |= event
-                mine.append(event)
-            done.append((one, seen, mine))
+            self._access(block, one)
+        elif one.kind in ("put", "get"):
+            self._copy(block, step, one)
+        elif one.kind in ("quiet", "shmem fence"):
+            self._learn_of_copies(block, one)
+            block.fence()
         elif one.kind == "wait":
-            _wait(block, one, changes.get((one.owner, one.word), []))
+            _wait(block, one, self.changes.get((one.owner, one.word), []))
         else:
-            _change(block, one, changes.setdefault((one.owner, one.word), []), 1 << next(events))
-    return set(_unordered(done))
+            _change(block, one, self.changes.setdefault((one.owner, one.word), []), self.event())
+
+    def _access(self, block: Block, one: Statement) -> None:
+        """Which thread has an element of a tile is not known; a scalar is loaded by all, and stored by the first."""
+        threads = [FIRST] if one.writes and not one.tile else [FIRST, REST]
+        seen, mine = [block.before[thread] for thread in threads], [self.event() for _ in threads]
+        for thread, event in zip(threads, mine, strict=True):
+            block.before[thread] |= event
+        self.accesses.append(Access(one.line, (one.rank, one.program), one.writes, one.elements(), seen, mine))
+
+    def _copy(self, block: Block, index: int, one: Statement) -> None:
+        block.meet()
+        before = block.before[FIRST]
+        begun, read, written = self.event(), self.event(), self.event()
+        of_read, of_write = (one.rank, one.owner) if one.kind == "put" else (one.owner, one.rank)
+        for writes, owner, cell, event in ((False, of_read, one.origin, read), (True, of_write, one.cell, written)):
+            elements = {(owner, cell * TILE + number) for number in range(TILE)}
+            self.accesses.append(Access(one.line, index, writes, elements, [before], [event]))
+        ended = before | begun | read | written
+        if one.kind == "put":
+            delivered = ended if one.blocking else before | begun | written
+            known = read if one.blocking else 0
+        else:
+            delivered, known = 0, read | written if one.blocking else 0
+        self.copies[index] = Copy(one.rank, begun, delivered, ended)
+        block.before = [before | begun | known] * 2
+
+    def _signal(self, index: int) -> None:
+        one, copy = self.statements[index], self.copies[index]
+        event = self.event()
+        copy.ended |= event
+        _append(self.changes.setdefault((one.owner, one.word), []), one, event, copy.ended)
+
+    def _learn_of_copies(self, block: Block, one: Statement) -> None:
+        for copy in self.copies.values():
+            if copy.rank == one.rank:
+                told = copy.ended if one.kind == "quiet" else copy.delivered
+                block.before = [before | told if before & copy.begun else before for before in block.before]
+
+
+def races_of(program: RandomProgram, order: list[Step]) -> set[tuple[int, int, tuple[int, int]]]:
+    """Pairs of lines that race, with the element of data: (smaller line, larger line, element).
+
+    order: all steps as they ran; only that of changes of one word, and of each block, matters.
+    """
+    account = Account(program)
+    for step in order:
+        account.take(step)
+    return set(_unordered(account.accesses))
+
+
+def _append(changes: list[Change], one: Statement, event: int, tells: int) -> None:
+    total = (changes[-1].total if changes and not one.sets else 0) + one.added
+    changes.append(Change(one, event, total, tells))
 
 
 def _change(block: Block, one: Statement, changes: list[Change], event: int) -> None:
@@ -254,8 +378,7 @@ def _change(block: Block, one: Statement, changes: list[Change], event: int) -> 
     block.before[FIRST] |= event
     if one.kind == "notify":
         block.before[REST] |= event
-    total = (changes[-1].total if changes and not one.sets else 0) + one.added
-    changes.append(Change(one, event, total, block.before[FIRST] if one.release else block.fenced))
+    _append(changes, one, event, block.before[FIRST] if one.release else block.fenced)
 
 
 def _wait(block: Block, one: Statement, changes: list[Change]) -> None:
@@ -263,7 +386,7 @@ def _wait(block: Block, one: Statement, changes: list[Change]) -> None:
     word = (one.owner, one.word)
     state = block.states.get(word, 0)
     mine = one.rank, one.program
-    known = [n for n, change in enumerate(changes, 1) if block.before[REST] & change.event or (change.by.rank, change.by.program) == mine]
+    known = [n for n, change in enumerate(changes, 1) if block.before[REST] & change.event or _is_of(change.by, mine)]
     state = max([state, *known])
     while state < len(changes) and (state == 0 or changes[state - 1].total < one.value):
         state += 1
@@ -297,14 +420,19 @@ def _reach(one: Statement, other: Statement) -> bool:
     return one.rank == other.rank or one.scope == other.scope == "sys"
 
 
-def _unordered(done: list[tuple[Statement, list[int], list[int]]]) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Races between blocks; those of threads of one block depend on which thread has which element."""
-    for (one, seen_by_one, events_of_one), (other, seen_by_other, events_of_other) in itertools.combinations(done, 2):
-        if (one.rank, one.program) == (other.rank, other.program) or not (one.writes or other.writes):
+def _is_of(one: Statement, block: tuple[int, int]) -> bool:
+    """Whether a change was made by a block; the signal of its put is not."""
+    return one.kind != "put" and (one.rank, one.program) == block
+
+
+def _unordered(accesses: list[Access]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Races between blocks, and with copies; those of threads of one block depend on which thread has which element."""
+    for one, other in itertools.combinations(accesses, 2):
+        if one.who == other.who or not (one.writes or other.writes):
             continue
-        shared = one.elements() & other.elements()
-        forward = all(seen & event for seen in seen_by_other for event in events_of_one)
-        backward = all(seen & event for seen in seen_by_one for event in events_of_other)
+        shared = one.elements & other.elements
+        forward = all(seen & event for seen in other.seen for event in one.events)
+        backward = all(seen & event for seen in one.seen for event in other.events)
         if shared and not forward and not backward:
             for element in shared:
                 yield min(one.line, other.line), max(one.line, other.line), element

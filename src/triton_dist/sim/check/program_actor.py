@@ -25,16 +25,22 @@ _NO_THREADS: dict[Any, int] = {}
 
 
 class Fence:
-    """What a thread's relaxed store behind a fence releases."""
+    """What a thread's relaxed store behind a fence releases. threads, warps: what some knew beyond ``clock`` when all came to it."""
 
-    __slots__ = ("clock", "time", "thread_time", "scope", "thread")
+    __slots__ = ("clock", "time", "thread_time", "scope", "thread", "threads", "warps")
 
     def __init__(self, clock: Clock, time: int, thread_time: int, scope: int, thread: int) -> None:
         self.clock = clock
+        self.threads: dict[int, Clock] = {}
+        self.warps: dict[int, Clock] = {}
         self.time = time
         self.thread_time = thread_time
         self.scope = scope
         self.thread = thread
+
+    def clock_of(self, thread: int) -> Clock:
+        """What ``thread`` knew."""
+        return self.threads.get(thread) or self.warps.get(thread // WARP, self.clock)
 
 
 class ProgramActor:
@@ -230,7 +236,7 @@ class ProgramActor:
         if best is None:
             return None
         entries = self._entries(best.time, thread, best.thread_time)
-        return Release(best.clock, entries, min(scope, best.scope), self, location)
+        return Release(best.clock_of(thread), entries, min(scope, best.scope), self, location)
 
     def fence(self, scope: int, thread: int = EACH) -> None:
         """A thread's (or every thread's) memory fence: earlier relaxed reads acquire, later relaxed stores release."""
@@ -243,6 +249,8 @@ class ProgramActor:
         clock = self.clock_of(thread)
         self.fences = [fence for fence in self.fences if fence.thread != thread or fence.scope > scope]
         self.fences.append(Fence(clock, self.time - self.dirty, self.thread_time, scope, thread))
+        if thread == EACH and self.threads_differ:
+            self.fences[-1].threads, self.fences[-1].warps = dict(self.thread_seen), dict(self.warp_seen)
         self._tick()
 
     def acquire(self, release: Release, scope: int, thread: int = BLOCK) -> None:

@@ -11,6 +11,7 @@ Its accesses are compared when it begins, whenever it lands in this run.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from ..program import Program
 
 
+_MANY_ENDED = 64
+"""Copies of a rank that are remembered after their end."""
+
+
 class PutChecker(AccessChecker):
     """Knows the copies of each rank that have begun and of which its program does not know that they have ended.
 
@@ -37,6 +42,8 @@ class PutChecker(AccessChecker):
     def __init__(self, options: RaceCheck) -> None:
         super().__init__(options)
         self._puts: dict[int, list[PendingActor]] = {}
+        self._ended: dict[int, deque[tuple[PendingActor, Clock]]] = {}
+        """Of each rank the last copies that their programs know to have ended, and what comes before that: others may know less of them."""
 
     def put_begins(
         self, program: Program, label: str, threads: Threads, target: int, source: int | None, nbytes: int, blocking: bool
@@ -85,6 +92,7 @@ class PutChecker(AccessChecker):
         """Threads (None: every one of the block for itself) wait for the end of the copies that they know of."""
         actor = actor_of(program)
         _wait_for_bulk_stores(actor, threads)
+        self._learn_of_ended(actor, threads, whole=True)
         for put, _ in self._learn(actor, threads, PendingActor.publish):
             if put.issuer is actor and put not in actor.landed:
                 actor.landed.append(put)
@@ -94,6 +102,7 @@ class PutChecker(AccessChecker):
         """Threads have the puts delivered that they know of, before what they do later. Gets, and sources, are as before."""
         actor = actor_of(program)
         _wait_for_bulk_stores(actor, threads)
+        self._learn_of_ended(actor, threads, whole=False)
         self._learn(actor, threads, lambda put: put.delivered)
         _fence(actor, threads)
 
@@ -113,6 +122,16 @@ class PutChecker(AccessChecker):
                 learnt.append((put, learners))
                 actor.learn_by(learners, clock)
         return learnt
+
+    def _learn_of_ended(self, actor: ProgramActor, threads: Threads, whole: bool) -> None:
+        """The same of copies that another program knows to have ended. whole: their sources have been read, too."""
+        for put, end in self._ended.get(actor.rank, ()):
+            clock = end if whole else put.delivered
+            if put.issuer is actor or clock is None:
+                continue
+            some: Iterable[int] = (BLOCK,) if threads is None else threads
+            if all(put.is_known(actor.clock_of(thread)) for thread in some):
+                actor.learn_by(threads, clock)
 
     def arrives(self, program: Program, threads: Threads, completes: bool) -> Clock:
         """Threads come to a device barrier; gives what whoever meets them there learns."""
@@ -142,10 +161,13 @@ class PutChecker(AccessChecker):
 
     def puts_ended(self, rank: int, puts: list[PendingActor]) -> list[tuple[int, int]]:
         """Copies are known to have ended by all of their program; gives their slots, for others."""
-        under_way = self._puts[rank]
+        under_way, ended = self._puts[rank], self._ended.setdefault(rank, deque(maxlen=_MANY_ENDED))
+        places = []
         for put in puts:
             under_way.remove(put)
-        return [put.end() for put in puts]
+            places.append(put.end())
+            ended.append((put, put.seen))
+        return places
 
     def puts_under_way(self) -> list[PendingActor]:
         """Of all ranks."""
@@ -154,6 +176,7 @@ class PutChecker(AccessChecker):
     def forget_puts(self) -> None:
         """The simulation has ended."""
         self._puts.clear()
+        self._ended.clear()
 
 
 def _is_known(put: PendingActor, actor: ProgramActor, thread: int) -> bool:

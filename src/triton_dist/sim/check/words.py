@@ -37,11 +37,25 @@ def _knows(clock: Clock, release: Release) -> bool:
         slot, time = release.entries[-1]
         if clock.has(slot, time):
             return True
+        if len(release.entries) > 1:  # by one thread; or its block has met since
+            slot, time = release.entries[0]
+            if clock.has(slot, time + 1):
+                return True
         # Of a launch that has finished, a clock may say no more than that.
         launch = getattr(release.actor, "launch", None)
         end = None if launch is None else launch.end
         return end is not None and clock.coarse_at(end[0]) >= end[1]
     return release.touch is not None and release.actor.comes_before(release.touch, clock)
+
+
+def _includes(by: Release, one: Release) -> bool:
+    """Whether who learns what ``by`` released has learnt of ``one``, too."""
+    if by is one or _knows(by.clock, one):
+        return True
+    if not one.entries:
+        return False
+    (block, since), (last, until) = one.entries[0], one.entries[-1]
+    return any((slot == last and time >= until) or (slot == block and time > since) for slot, time in by.entries)
 
 
 def _follows(write: Release, update: Release) -> bool:
@@ -165,8 +179,9 @@ class Word:
         if not all(by_end):
             return ()
         clocks = [functools.reduce(lambda clock, one: learn(clock, one.clock, one.entries), releases, EMPTY) for releases in by_end]
-        first = by_end[0][0]
-        return (Release(functools.reduce(meet, clocks), (), first.scope, first.actor, first.location),)
+        first = by_end[0]
+        both = Release(functools.reduce(meet, clocks), (), first[0].scope, first[0].actor, first[0].location)
+        return [*(one for one in first if all(any(_includes(by, one) for by in later) for later in by_end[1:])), both]
 
     def _releases_at(self, count: int, actor: Any, scope: int) -> list[Release]:
         """What an acquire of the value learns that the write number ``count`` left."""
