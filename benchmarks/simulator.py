@@ -239,10 +239,13 @@ def ag_gemm_rank(rows: int, columns: int, depth: int) -> None:
     ag_gemm(torch.ones(rows, depth), torch.ones(depth, columns))
 
 
-def time_ranks(repeats: int) -> list[dict]:
+RANKS = (1, 4, 16, 64)
+
+
+def time_ranks(repeats: int, most_ranks: int) -> list[dict]:
     """Milliseconds of a ping and of an AG+GEMM for 1 to 64 ranks."""
     rows = []
-    for world_size in (1, 4, 16, 64):
+    for world_size in (ranks for ranks in RANKS if ranks <= most_ranks):
         ping_time = best(lambda w=world_size: triton_dist.simulate(ping, w), repeats)
         gemm_time = best(lambda w=world_size: triton_dist.simulate(ag_gemm_rank, w, args=(32, 64, 64)), repeats)
         rows.append({"ranks": world_size, "ping_ms": ping_time, "ag_gemm_ms": gemm_time})
@@ -270,10 +273,10 @@ def least_cpu(functions: list[Callable[[], object]], repeats: int) -> list[float
     return [min(taken[1:]) * 1e3 for taken in times]
 
 
-def time_checked(repeats: int) -> list[dict]:
+def time_checked(repeats: int, most_ranks: int = RANKS[-1]) -> list[dict]:
     """Milliseconds of each program of ``CHECKED``: unchecked, checked for races, and for misuse, too."""
     rows = []
-    for name, function, world_size, arguments in CHECKED:
+    for name, function, world_size, arguments in (row for row in CHECKED if row[2] <= most_ranks):
 
         def run(check: str | None, function: str = function, world_size: int = world_size, arguments: tuple = arguments) -> object:
             return triton_dist.simulate(globals()[function], world_size, args=arguments, check=check)
@@ -283,8 +286,8 @@ def time_checked(repeats: int) -> list[dict]:
     return rows
 
 
-def measure(quick: bool) -> dict:
-    """All results as one dictionary."""
+def measure(quick: bool, most_ranks: int) -> dict:
+    """All results as one dictionary; those of more ranks are left out."""
     repeats = 3 if quick else 9
     interpreter = time_interpreter()
     kernels = []
@@ -302,8 +305,8 @@ def measure(quick: bool) -> dict:
         "numpy": np.__version__,
         "kernels": kernels,
         "first_launch_ms": first_launch(),
-        "ranks": time_ranks(2 if quick else 5),
-        "checked": time_checked(1 if quick else 5),
+        "ranks": time_ranks(2 if quick else 5, most_ranks),
+        "checked": time_checked(1 if quick else 5, most_ranks),
     }
 
 
@@ -337,6 +340,7 @@ def show_checked(rows: list[dict]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--most-ranks", type=int, default=RANKS[-1], help="leave out what needs more")
     parser.add_argument("--checked", action="store_true", help="only what the checks cost; the rest of the output file stays")
     parser.add_argument("--interpreter-times", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "simulator.json")
@@ -346,11 +350,11 @@ def main() -> None:
         return
     if arguments.checked:
         results = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
-        results["checked"] = time_checked(2 if arguments.quick else 5)
+        results["checked"] = time_checked(2 if arguments.quick else 5, arguments.most_ranks)
         arguments.output.write_text(json.dumps(results, indent=1) + "\n")
         show_checked(results["checked"])
         return
-    results = measure(arguments.quick)
+    results = measure(arguments.quick, arguments.most_ranks)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(results, indent=1) + "\n")
     show(results)
