@@ -10,7 +10,7 @@ import gc
 import heapq
 import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +176,15 @@ class Machine:
         self._advance(queue)
         return work
 
+    def follow(self, rank: int, stream: int, function: Callable[[], object]) -> None:
+        """Call ``function`` when everything that is now in a stream has finished, before what comes behind it."""
+        queue = self._streams[rank, stream]
+        last = queue.queue[-1] if queue.queue else queue.active
+        if last is None:
+            function()
+        else:
+            last.followers.append(function)
+
     def busy(self, rank: int, stream: int | None = None) -> bool:
         """Whether ``rank`` has unfinished work, on one stream or on any."""
         if stream is not None:
@@ -211,6 +220,9 @@ class Machine:
         stream = work.queue
         if stream is not None:
             stream.clock = max(stream.clock, work.end)
+            for follower in work.followers:
+                follower()
+            work.followers.clear()
             stream.active = None
             self._advance(stream)
 

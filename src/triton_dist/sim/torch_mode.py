@@ -156,7 +156,7 @@ class StreamOrder(TorchDispatchMode):
         if kind.at_once:
             outputs = func(*args, **kwargs)
             if races is not None:
-                self._check_now(races, func, args, kwargs, outputs)
+                self._check_in_turn(races, func, args, kwargs, outputs)
             return outputs
         if kind.composite:
             with self:
@@ -195,6 +195,16 @@ class StreamOrder(TorchDispatchMode):
             races.operator_ran(context.rank, context.stream, _label(func), accesses)
         if not (kind.at_once or kind.writes or kind.functional or kind.composite) and not _gives_tensors(func):
             races.host_waited(context.rank, context.stream)
+
+    def _check_in_turn(self, races: RaceChecker, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> None:
+        """Tell the race check of an operator that has run before its turn, when that comes: what is in its stream knows nothing of it."""
+        context, stream = self._context, self._context.stream
+        accesses = self._accesses(func, args, kwargs, outputs)
+        if accesses:
+            known = races.host(context.rank).publish()
+            # The outputs stay until then, so that nothing else lies there.
+            tell = functools.partial(_tell_of, outputs, races, context.rank, stream, _label(func), accesses, known)
+            context.machine.follow(context.rank, stream, tell)
 
     def _accesses(self, func: Any, args: tuple, kwargs: dict[str, Any], outputs: Any) -> list:
         """What an operator reads and writes. Its tensors' memory is known to the machine from now on."""
@@ -402,6 +412,10 @@ def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 def _gives_tensors(func: Any) -> bool:
     """Whether an operator gives tensors only, so that the host knows nothing of their values."""
     return bool(func._schema.returns) and all("Tensor" in str(returned.type) for returned in func._schema.returns)
+
+
+def _tell_of(outputs: Any, races: RaceChecker, *what: Any) -> None:
+    races.operator_ran(*what)
 
 
 def _label(func: Any) -> str:

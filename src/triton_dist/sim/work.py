@@ -36,7 +36,8 @@ class Work:
     """One entry of a stream's queue. ``done`` once it has finished; ``rank`` and ``queue``, its stream, are set when it is submitted.
 
     issued: simulated time at which the host submitted it; it does not begin before. known: what comes before it by the host's program, for
-    ``check``. number: how many works of its class its stream got before.
+    ``check``. number: how many works of its class its stream got before. followers: called when it has finished, before the next one
+    begins.
     """
 
     names_itself = False
@@ -50,6 +51,7 @@ class Work:
         self.issued = 0.0
         self.number = 0
         self.known: Clock | None = None
+        self.followers: list[Callable[[], object]] = []
         self.begin = 0.0
         self.end = 0.0
 

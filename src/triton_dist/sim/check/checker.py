@@ -183,10 +183,10 @@ class RaceChecker(BulkStoreChecker):
         """A stream reads and writes tensors."""
         self._access_all(self.stream(rank, number), label, accesses)
 
-    def operator_ran(self, rank: int, number: int, label: str, accesses: Tensors) -> None:
-        """The host has called an operator that an idle stream has run at once."""
+    def operator_ran(self, rank: int, number: int, label: str, accesses: Tensors, known: Clock | None = None) -> None:
+        """A stream has come to an operator that has run already. known: what the host knew when it called it, if that is not now."""
         stream = self.stream(rank, number)
-        stream.learn(self.host(rank).publish())
+        stream.learn(self.host(rank).publish() if known is None else known)
         self._access_all(stream, label, accesses)
 
     def host_read(self, rank: int, label: str, accesses: Tensors) -> None:
