@@ -1,6 +1,6 @@
 """The soak: the race corpus and the mutants of every op, kernel and example, over many seeds and all schedules, and the table of it.
 
-``python -m tests.mutation.soak`` (``make soak``) runs 200 seeds and writes docs/soak.md. It takes about two hours on two quiet cores;
+``python -m tests.mutation.soak`` (``make soak``) runs 200 seeds and writes docs/soak.md. 25 seeds take about an hour on two quiet cores;
 what has been run is kept in ``out/soak.jsonl``, and a run that was stopped goes on from there as long as the sources are the same.
 ``--seeds 20`` runs fewer, ``--budget 600`` begins nothing new after so many seconds: the table says how many seeds each program had.
 """
