@@ -101,7 +101,7 @@ class AccessChecker:
         found = numbers(reads)
         if found != [0]:
             racing = self._look_at_all(actor, mine, shadow, shadow.reads, place, thread, found)
-            reads[...] = np.where(np.isin(reads, racing), reads, 0) if racing else 0
+            reads[...] = _only(reads, racing)
         view(shadow.writes, place)[...] = mine
 
     def scattered(
@@ -138,7 +138,7 @@ class AccessChecker:
             shadow.reads[cells] = reads
             return
         racing = self._look_at_all(actor, mine, shadow, reads, (cells, addresses, itemsize), BLOCK, numbers(reads))
-        shadow.reads[cells] = np.where(np.isin(reads, racing), reads, 0) if racing else 0
+        shadow.reads[cells] = _only(reads, racing)
         shadow.writes[cells] = mine
 
     def _add_reads(self, reads: np.ndarray, mine: int) -> None:
@@ -459,6 +459,11 @@ class AccessChecker:
         """Raise DataRaceError for what was collected; called when everything has run."""
         if self.races:
             raise self.error()
+
+
+def _only(cells: np.ndarray, kept: list[int]) -> Any:
+    """Cells in which only some histories are left."""
+    return np.where(np.isin(cells, kept), cells, 0) if kept else 0
 
 
 def _line_key(access: Access) -> tuple:

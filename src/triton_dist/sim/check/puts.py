@@ -112,11 +112,7 @@ class PutChecker(AccessChecker):
         """Let threads learn of the copies of their rank; gives the copies that some thread has learnt of, and which threads."""
         learnt: list[tuple[PendingActor, Threads]] = []
         for put in self._puts.get(actor.rank, ()):
-            if threads is None and _is_known(put, actor, BLOCK):
-                learners: Threads = None
-            else:
-                some = range(actor.threads) if threads is None else threads
-                learners = tuple(thread for thread in some if _is_known(put, actor, thread))
+            learners = _who_knows(put, actor, threads)
             clock = clock_of(put) if learners != () else None
             if clock is not None:
                 learnt.append((put, learners))
@@ -127,11 +123,8 @@ class PutChecker(AccessChecker):
         """The same of copies that another program knows to have ended. whole: their sources have been read, too."""
         for put, end in self._ended.get(actor.rank, ()):
             clock = end if whole else put.delivered
-            if put.issuer is actor or clock is None:
-                continue
-            some: Iterable[int] = (BLOCK,) if threads is None else threads
-            if all(put.is_known(actor.clock_of(thread)) for thread in some):
-                actor.learn_by(threads, clock)
+            if put.issuer is not actor and clock is not None:
+                actor.learn_by(_who_knows(put, actor, threads), clock)
 
     def arrives(self, program: Program, threads: Threads, completes: bool) -> Clock:
         """Threads come to a device barrier; gives what whoever meets them there learns."""
@@ -177,6 +170,17 @@ class PutChecker(AccessChecker):
         """The simulation has ended."""
         self._puts.clear()
         self._ended.clear()
+
+
+def _who_knows(put: PendingActor, actor: ProgramActor, threads: Threads) -> Threads:
+    """Which of some threads (None: of all) know that a copy has begun; None if all of the block do."""
+    if threads is None:
+        if _is_known(put, actor, BLOCK):
+            return None
+        if not actor.threads_differ and put.issuer is not actor:
+            return ()
+    some = range(actor.threads) if threads is None else threads
+    return tuple(thread for thread in some if _is_known(put, actor, thread))
 
 
 def _is_known(put: PendingActor, actor: ProgramActor, thread: int) -> bool:

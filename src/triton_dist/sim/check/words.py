@@ -133,7 +133,8 @@ class Word:
 
     def _fold(self) -> None:
         half = _LOGGED // 2
-        self.base = {_place(other): other for other in self._releases_after(half)}
+        # Nobody looks behind a write that starts anew.
+        self.base = {_place(other): other for other in self._releases_after(half)} if self.writes[half].keeps else {}
         del self.writes[:half], self.values[:half]
         self.dropped += half
 
@@ -163,9 +164,10 @@ class Word:
         if len(seen_by) > 256:
             seen_by.clear()
         seen_by[actor] = state + dropped
+        widest = self.narrowest == scope == SYS
         if state == last:
-            return self.releases_now(actor, scope)
-        if self.narrowest == scope == SYS and (self.writer is not None or all(write.keeps for write in writes[state:])):
+            return self.releases.values() if widest else self.releases_now(actor, scope)
+        if widest and (self.writer is not None or all(write.keeps for write in writes[state:])):
             # Who sees a later value learns all of this as well.
             if state and not writes[state - 1].keeps:
                 return () if writes[state - 1].silent else (writes[state - 1],)
