@@ -14,9 +14,11 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
+from tests.worlds import gpus
 from tests.worlds import pool as pool_module
 from tests.worlds.messages import Answer, Job, pack, pack_answer, unpack
 from tests.worlds.pool import ROOT, WorkerError, WorkerPool
+from tests.worlds.world import GpuWorld
 from triton_dist import errors
 
 MACHINE = "tests.worlds.machines:Processes"
@@ -203,3 +205,27 @@ def test_messages():
     assert unpack(pack(job)) == job
     assert unpack(pack_answer(Answer(result=[1, "a"]))) == Answer(result=[1, "a"])
     assert str(unpack(pack_answer(Answer(error=errors.HeapFullError("full")))).error) == "full"
+
+
+@pytest.mark.parametrize(
+    ("worker", "named", "gives"),
+    [("gw0", "0,1,2,3", "0,1,2,3"), ("gw3", "0,1,2,3", "3,0,1,2"), ("gw5", "4,6", "6,4"), ("", "0,1", "0,1"), ("gw1", "", "")],
+)
+def test_workers_of_pytest_start_at_different_gpus(worker, named, gives, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    gpus.start_at_own(worker)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == gives
+    assert gpus.first() == (gives or "0").split(",")[0]
+
+
+def test_a_gpu_world_keeps_the_pools_used_last(monkeypatch):
+    monkeypatch.setattr(WorkerPool, "close", lambda pool: closed.append(pool.world_size))
+    closed: list[int] = []
+    world = GpuWorld(4, shared=False)
+    two = world.pool(2)
+    world.pool(4)
+    assert world.pool(2) is two
+    world.pool(3)
+    assert closed == [4] and world.pool(2) is two
+    world.close()
+    assert sorted(closed) == [2, 3, 4]

@@ -16,7 +16,9 @@ import sys
 import traceback
 
 if os.environ.get("ONE_GPU_EACH"):
-    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+    _rank = os.environ["LOCAL_RANK"]
+    _seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    os.environ["CUDA_VISIBLE_DEVICES"] = _seen.split(",")[int(_rank)] if _seen else _rank
 
 import torch
 import torch.distributed as dist

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worlds import gpus
+
 GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "aot_program.py"
 PARTS = (
@@ -43,4 +45,4 @@ def test_one_rank_a_gpu(ranks):
 
 @pytest.mark.skipif(GPUS == 0 or shutil.which("cc") is None, reason="needs a GPU and a C compiler")
 def test_two_ranks_share_a_gpu():
-    assert run(2, CUDA_VISIBLE_DEVICES="0") == [f"{part}: right" for part in PARTS]
+    assert run(2, CUDA_VISIBLE_DEVICES=gpus.first()) == [f"{part}: right" for part in PARTS]

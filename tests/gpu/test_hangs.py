@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worlds import gpus
+
 GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "hang_program.py"
 PARTS = (
@@ -44,7 +46,7 @@ def test_one_rank_a_gpu(part, ranks):
 @pytest.mark.skipif(GPUS == 0, reason="needs a GPU")
 @pytest.mark.parametrize("part", ["missing_notify", "attach", "killed_in_kernel"])
 def test_two_ranks_share_a_gpu(part):
-    run(part, 2, CUDA_VISIBLE_DEVICES="0")
+    run(part, 2, CUDA_VISIBLE_DEVICES=gpus.first())
 
 
 def test_the_program_knows_every_part():

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worlds import gpus
+
 GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "heap_program.py"
 
@@ -48,7 +50,7 @@ def test_one_rank_a_gpu(ranks):
 
 
 def test_two_ranks_share_a_gpu():
-    assert run(2, CUDA_VISIBLE_DEVICES="0")["teams"] == "right"
+    assert run(2, CUDA_VISIBLE_DEVICES=gpus.first())["teams"] == "right"
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

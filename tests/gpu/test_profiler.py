@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worlds import gpus
+
 GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "profiler_program.py"
 
@@ -19,7 +21,7 @@ PROGRAM = Path(__file__).parent / "profiler_program.py"
 def test_all_parts(ranks, shared, tmp_path):
     if ranks > GPUS and not shared:
         pytest.skip(f"needs {ranks} GPUs")
-    environment = {**os.environ, "OUT": str(tmp_path)} | ({"CUDA_VISIBLE_DEVICES": "0"} if shared else {})
+    environment = {**os.environ, "OUT": str(tmp_path)} | ({"CUDA_VISIBLE_DEVICES": gpus.first()} if shared else {})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(PROGRAM)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worlds import gpus
+
 GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "shmem_program.py"
 PARTS = (
@@ -39,4 +41,4 @@ def test_one_rank_a_gpu(ranks):
 
 def test_two_ranks_share_a_gpu():
     parts = [part for part in PARTS if part not in SLOW_WHEN_SHARED]
-    assert run(2, *parts, CUDA_VISIBLE_DEVICES="0") == [f"{part}: right" for part in parts]
+    assert run(2, *parts, CUDA_VISIBLE_DEVICES=gpus.first()) == [f"{part}: right" for part in parts]

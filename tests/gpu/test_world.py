@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worlds import gpus
+
 GPUS = torch.cuda.device_count()
 PROGRAM = Path(__file__).parent / "world_program.py"
 PARTS = (
@@ -43,7 +45,7 @@ def test_one_rank_a_gpu(ranks):
 
 @pytest.mark.skipif(GPUS == 0, reason="needs a GPU")
 def test_two_ranks_share_a_gpu():
-    assert run(2, CUDA_VISIBLE_DEVICES="0") == [f"{part}: right" for part in PARTS]
+    assert run(2, CUDA_VISIBLE_DEVICES=gpus.first()) == [f"{part}: right" for part in PARTS]
 
 
 @pytest.mark.skipif(GPUS == 0, reason="needs a GPU")

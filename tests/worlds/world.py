@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from tests.worlds import gpus
 from tests.worlds.messages import Job, pack, unpack
 from tests.worlds.pool import WorkerPool
 
@@ -39,13 +39,15 @@ def simulated_world(
 
 
 class GpuWorld:
-    """On GPUs: rank r on GPU r, or all ranks on the first one. Pools of workers are made when asked for and kept.
+    """On GPUs: rank r on GPU r, or all ranks on the first one. Pools of workers are made when asked for; the last ``KEPT`` used are kept.
 
-    gpus: how many there are.
+    count: how many GPUs there are.
     """
 
-    def __init__(self, gpus: int, shared: bool) -> None:
-        self._gpus = gpus
+    KEPT = 2
+
+    def __init__(self, count: int, shared: bool) -> None:
+        self._count = count
         self._shared = shared
         self._pools: dict[int, WorkerPool] = {}
 
@@ -60,16 +62,19 @@ class GpuWorld:
         schedule: str = "random",
         timeout: float = 120,
     ) -> list[Any]:
-        if not self._shared and world_size > self._gpus:
+        if not self._shared and world_size > self._count:
             pytest.skip(f"needs {world_size} GPUs")
         return self.pool(world_size).run(body, args, kwargs, timeout)
 
     def pool(self, world_size: int) -> WorkerPool:
         """The workers of a world of this size."""
         if world_size not in self._pools:
-            environment = {"CUDA_VISIBLE_DEVICES": _first_visible()} if self._shared else {}
+            environment = {"CUDA_VISIBLE_DEVICES": gpus.first()} if self._shared else {}
             self._pools[world_size] = WorkerPool(world_size, "tests.worlds.machines:Gpus", environment)
-        return self._pools[world_size]
+        self._pools[world_size] = latest = self._pools.pop(world_size)
+        while len(self._pools) > self.KEPT:
+            self._pools.pop(next(iter(self._pools))).close()
+        return latest
 
     def close(self) -> None:
         """End all workers."""
@@ -104,10 +109,6 @@ class CpuProcessWorld:
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
-
-
-def _first_visible() -> str:
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
 
 
 def meet() -> None:
