@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 import triton_dist
 
-_DELAY_CYCLES = 400_000
-"""About 0.2 ms of an H100: longer than the host needs to queue a barrier, an event and a graph."""
+_DELAY_CYCLES = 2_000_000
+"""About 1 ms of an H100: longer than the host needs to queue a barrier, an event and a graph, on a machine that has other work, too."""
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Times several methods that do the same work, side by side.
 
 A round runs every method once, in an order that is shuffled from round to round and the same on all ranks. Before each timed span the
-ranks meet in a barrier on the device. A span is ``inner`` calls between two events: many calls of a short operator, one of a long one.
+ranks meet in a barrier on the device. A span is ``inner`` calls between two events: many calls of a short operator, one of a long one, and
+as many of each method of a case, so that what a span costs besides (ranks do not leave the barrier at once) is shared by as many calls.
 A method's time in a round is that of the slowest rank.
 
 mode "eager": the device is idle when the host makes the first call of a span, so a short operator shows its host path. The host's time
@@ -53,6 +54,7 @@ class Method:
 @dataclass(frozen=True)
 class Options:
     """rounds: of each method. warm_up: calls of each turn before the timing. span_us: the shortest span. most_inner: calls in it at most.
+    trial: calls of the graph that tells how many calls a span takes.
 
     turns: the calls of a span are at least so many, so that a graph goes through all inputs.
     """
@@ -61,6 +63,7 @@ class Options:
     warm_up: int = 3
     span_us: float = 300.0
     most_inner: int = 100
+    trial: int = 8
     turns: int = 1
     seed: int = 0
 
@@ -76,11 +79,19 @@ class _Runner:
 
 def measure(machine: Machine, methods: Sequence[Method], mode: str, options: Options, watchdog: Watchdog) -> list[MethodResult]:
     """One result a method, in their order. Every rank calls it with the same methods; all get the same results."""
-    results, runners = [], []
-    for method in methods:
+    results = [MethodResult(method.name, method.kind, tolerance=method.tolerance) for method in methods]
+    times: dict[int, float] = {}
+    for index, (method, result) in enumerate(zip(methods, results, strict=True)):
         with watchdog.watch(f"{method.name}, {mode}: first calls"):
-            result, runner = _prepare(machine, method, mode, options)
-        results.append(result)
+            if _first_calls(machine, method, result, options):
+                time_us = _time_a_call(machine, method, result, mode, options)
+                if time_us is not None:
+                    times[index] = time_us
+    inner = max(options.turns, min(options.most_inner, math.ceil(options.span_us / max(min(times.values(), default=1.0), 1e-3))))
+    runners = []
+    for index in times:
+        with watchdog.watch(f"{methods[index].name}, {mode}: recording"):
+            runner = _runner(machine, methods[index], results[index], mode, options, inner)
         if runner is not None:
             runners.append(runner)
     with watchdog.watch(f"{mode}: timed rounds of {', '.join(runner.method.name for runner in runners)}"), _no_collection():
@@ -100,33 +111,60 @@ def measure(machine: Machine, methods: Sequence[Method], mode: str, options: Opt
     return results
 
 
-def _prepare(machine: Machine, method: Method, mode: str, options: Options) -> tuple[MethodResult, _Runner | None]:
-    """First calls, check, number of calls in a span, and the graph; None for what can't be timed."""
-    result = MethodResult(method.name, method.kind, tolerance=method.tolerance)
+def _first_calls(machine: Machine, method: Method, result: MethodResult, options: Options) -> bool:
+    """Whether the method can be called; its first result is checked."""
 
-    def first_calls() -> float:
+    def act() -> float:
         _spoil(method)
         error = _checked(machine, method, method.call(0), 0)
         for call in range(options.warm_up * options.turns):
             method.call(call % options.turns)
         return error
 
-    errors = _together(machine, result, FAILED, first_calls)
-    if errors is None:
-        return result, None
-    _judge(result, errors)
-    result.inner = _choose_inner(machine, method, mode, options)
-    if mode == "eager":
-        return result, _Runner(method, result, _calls(method, result.inner))
+    errors = _together(machine, result, FAILED, act)
+    if errors is not None:
+        _judge(result, errors)
+    return errors is not None
 
-    captured = _together(machine, result, NOT_CAPTURED, lambda: machine.capture(method.call, result.inner), gather=False)
+
+def _time_a_call(machine: Machine, method: Method, result: MethodResult, mode: str, options: Options) -> float | None:
+    """Microseconds, roughly, the same on every rank; None for what can't be recorded. A graph has no host path, so it is timed as one."""
+    if mode == "eager":
+        calls, count = _calls(method, options.warm_up), options.warm_up
+    else:
+        count = max(1, min(options.trial, options.most_inner))
+        captured = _captured(machine, method, result, options, count)
+        if captured is None:
+            return None
+        calls = captured
+    machine.align(ahead=mode == "graph")
+    begin = machine.mark()
+    calls.replay()
+    end = machine.mark()
+    machine.synchronize()
+    return max(machine.gather(machine.elapsed_us(begin, end))) / count
+
+
+def _runner(machine: Machine, method: Method, result: MethodResult, mode: str, options: Options, inner: int) -> _Runner | None:
+    """What runs ``inner`` calls, a graph if the mode says so, checked."""
+    result.inner = inner
+    if mode == "eager":
+        return _Runner(method, result, _calls(method, inner))
+    captured = _captured(machine, method, result, options, inner)
     if captured is None:
-        return result, None
+        return None
     runner = _Runner(method, result, captured)
-    for _ in range(options.warm_up):
-        captured.replay()
     _check_again(machine, runner)
-    return result, runner
+    return runner
+
+
+def _captured(machine: Machine, method: Method, result: MethodResult, options: Options, inner: int) -> Captured | None:
+    """A graph of ``inner`` calls that was replayed; None, and noted, if that failed on any rank."""
+
+    captured = _together(machine, result, NOT_CAPTURED, lambda: machine.capture(method.call, inner), gather=False)
+    for _ in range(options.warm_up if captured is not None else 0):  # on all ranks, or the others would wait for ever
+        captured.replay()
+    return captured
 
 
 def _together(machine: Machine, result: MethodResult, status: str, act: Callable[[], Any], gather: bool = True) -> Any:
@@ -143,18 +181,6 @@ def _together(machine: Machine, result: MethodResult, status: str, act: Callable
         result.status, result.why = status, failures[0]
         return None
     return [outcome for _, outcome in outcomes] if gather else value
-
-
-def _choose_inner(machine: Machine, method: Method, mode: str, options: Options) -> int:
-    """Calls in a span: the same number on every rank. A graph has no host path, so there the device's time alone decides."""
-    machine.align(ahead=mode == "graph")
-    begin = machine.mark()
-    for turn in range(options.warm_up):
-        method.call(turn)
-    end = machine.mark()
-    machine.synchronize()
-    longest = max(machine.gather(machine.elapsed_us(begin, end))) / options.warm_up
-    return max(options.turns, min(options.most_inner, math.ceil(options.span_us / max(longest, 1e-3))))
 
 
 def _calls(method: Method, inner: int) -> Captured:
