@@ -3,8 +3,8 @@
 ``torchrun --nproc-per-node 4 benchmarks/collectives.py --json out.json --budget 500``; ``--dry-run`` needs no GPU and no launcher.
 
 bytes counts as in NCCL's benchmarks: the longer of a rank's input and output. A collective that can work in place does so in all methods
-that offer it; torch's one-shot all-reduce returns a new tensor, and both of torch's, as "ours:symmetric", read a symmetric buffer that
-nobody has to fill.
+that offer it. torch's all-reduces read symmetric memory: in "all_reduce" an ordinary tensor is copied there in the call, in
+"all_reduce_symmetric" all but NCCL's work on a symmetric tensor that nobody has to fill, and torch's one-shot form returns a new one.
 Repeated in place, an all-reduce multiplies by the number of ranks each time: the data begin small, and the check counts the calls.
 """
 
@@ -35,14 +35,13 @@ SMALL, GROWTH_BITS = 2.0**-100, 220
 SAMPLED_PER_SHARE = 256
 MOST_BYTES = {"ours:ll": 4 << 20, "ours:one_shot": 64 << 20, "torch-one-shot": 64 << 20}
 """Above this a method is not run: it moves all of the data to every rank, and takes ever more memory."""
-STAGED = {"all_reduce": 7, "all_gather": 2}
+STAGED = {"all_reduce": 6, "all_reduce_symmetric": 2, "all_gather": 2}
 """Times the size that the methods of a collective keep in the symmetric heap; of those not named: 4."""
 
 
 def method_names(collective: str) -> list[str]:
     """All methods of a collective that this version has, ours first."""
-    ways = (*our_methods(collective), *COLLECTIVES[collective].our_ways)
-    return ["ours", *(f"ours:{name}" for name in ways), *COLLECTIVES[collective].peers]
+    return ["ours", *(f"ours:{name}" for name in our_methods(collective)), *COLLECTIVES[collective].peers]
 
 
 def kind_of(name: str) -> str:
@@ -111,7 +110,6 @@ def inputs_and_methods(
     makes: dict[str, Make] = {
         "ours": ours(name, None),
         **{f"ours:{way}": ours(name, way) for way in our_methods(name)},
-        **{f"ours:{way}": make for way, make in collective.our_ways.items()},
         **collective.peers,
     }
     if collective.in_place:

@@ -16,6 +16,10 @@ def chosen_method(operator: str, case: CaseResult) -> str:
 
     "one kernel" for an operator that has no choice, "" for what is no operator.
     """
+    if operator == "all_reduce_symmetric":
+        from triton_dist.ops.collectives import all_reduce
+
+        return all_reduce.choose_method(case.sizes["bytes"], case.world_size, placed=True)
     if operator in ("ag_gemm", "gemm_rs", "gemm_ar"):
         return _of_product(operator, case)
     try:

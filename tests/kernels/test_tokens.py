@@ -146,7 +146,7 @@ def outcomes(monkeypatch, tmp_path, right: str, wrong: str, **options) -> set[ob
     [
         ("    meet(arrived, peer_arrived, index, SIZE, now, WORDS)\n", ""),
         ("slot = now % 2", "slot = now * 0"),
-        ("end_call(epoch, finished, now)", "end_call(epoch, finished, now - 1)"),
+        ("end_call(epochs, now)", "end_call(epochs, now - 1)"),
     ],
 )
 def test_racy_twins_are_named(monkeypatch, tmp_path, right, wrong):

@@ -123,9 +123,9 @@ def outcomes(monkeypatch, tmp_path, right: str, wrong: str) -> set[str]:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("meet(arrived, peer_arrived, index, size, now, SIZE)", "tl.load(finished)"),  # nobody waits
+        ("meet(arrived, peer_arrived, index, size, now, SIZE)", "tl.load(epochs)"),  # nobody waits
         ("now % 2 * capacity", "now % 1 * capacity"),  # one buffer: a peer may still read the call before
-        ("end_call(epoch, finished, now)", "end_call(epoch, finished, now - 1)"),  # every call has the same epoch
+        ("end_call(epochs, now)", "end_call(epochs, now - 1)"),  # every call has the same epoch
     ],
 )
 def test_racy_twins_give_wrong_results_under_some_schedule(monkeypatch, tmp_path, right, wrong):

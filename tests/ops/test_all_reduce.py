@@ -207,7 +207,7 @@ def outcomes(monkeypatch, tmp_path, method: str, right: str, wrong: str, **optio
     ("method", "right", "wrong"),
     [
         ("one_shot", "now % 2 * capacity", "now % 1 * capacity"),  # one slot: a peer may still read the call before
-        ("one_shot", "meet(arrived, peer_arrived, index, SIZE, now, WORDS)", "tl.load(finished)"),  # nobody waits
+        ("one_shot", "meet(arrived, peer_arrived, index, SIZE, now, WORDS)", "tl.load(epochs)"),  # nobody waits
         ("two_shot", "meet_again(done, ending, now, SIZE, WORDS)", "now"),
         ("two_shot", "tl.store(epochs + program, now)", "tl.store(epochs + program, now - 1)"),  # every call has the same epoch
     ],

@@ -12,9 +12,7 @@ from tests.primitives.compile_targets import source_of, target_of
 from triton_dist.ops.collectives.all_reduce import one_shot_kernel
 from triton_dist.ops.collectives.two_shot import two_shot_kernel
 
-POINTERS = dict.fromkeys(
-    ("peer_staging", "arrived", "peer_arrived", "epoch", "places", "peer_places", "done", "peer_done", "epochs"), "*i64"
-) | {"finished": "*i32"}
+POINTERS = dict.fromkeys(("peer_staging", "arrived", "peer_arrived", "places", "peer_places", "done", "peer_done", "epochs"), "*i64")
 NUMBERS = {"index": "i32", "count": "i32", "padded": "i32", "part": "i32", "capacity": "i32"}
 KERNELS = {"one_shot": one_shot_kernel, "two_shot": two_shot_kernel}
 

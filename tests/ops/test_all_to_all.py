@@ -343,8 +343,8 @@ MEET = "meet(arrived, peer_arrived, index, size, now, SIZE)"
     ("right", "wrong"),
     [
         ("now % 2 * capacity", "now % 1 * capacity"),  # one slot: a peer may still read the call before
-        (MEET, "tl.load(finished)"),  # nobody waits
-        ("end_call(epoch, finished, now)", "end_call(epoch, finished, now - 1)"),  # every call has the same epoch
+        (MEET, "tl.load(epochs)"),  # nobody waits
+        ("end_call(epochs, now)", "end_call(epochs, now - 1)"),  # every call has the same epoch
     ],
 )
 def test_racy_twins_of_all_to_all_are_named(monkeypatch, tmp_path, counted, right, wrong):

@@ -17,7 +17,7 @@ from triton_dist.ops.collectives.all_to_all import all_to_all_kernel
 from triton_dist.ops.collectives.broadcast import broadcast_kernel
 from triton_dist.ops.collectives.reduce_scatter import reduce_scatter_kernel
 
-POINTERS = {"peer_staging": "*i64", "arrived": "*i64", "peer_arrived": "*i64", "epoch": "*i64", "finished": "*i32"}
+POINTERS = {"peer_staging": "*i64", "arrived": "*i64", "peer_arrived": "*i64", "epochs": "*i64"}
 COUNTS = {"splits": "*i32", "received": "*i32"}
 NUMBERS = dict.fromkeys(("index", "size", "source", "count", "padded", "capacity", "row", "rows", "room", "header"), "i32")
 ALIGNED = {"staging", "padded", "capacity", "header"}

@@ -20,7 +20,7 @@ from triton_dist.ops.gemm.gemm_rs_kernels import (
     two_shot_sum_kernel,
 )
 
-WORDS = dict.fromkeys(("peer_staging", "arrived", "peer_arrived", "epoch"), "*i64") | dict.fromkeys(("finished", "flags"), "*i32")
+WORDS = dict.fromkeys(("peer_staging", "arrived", "peer_arrived", "epochs"), "*i64") | dict.fromkeys(("finished", "flags"), "*i32")
 TENSORS = ("staging", "out", "bias", "partial", "a", "b")
 ALIGNED = (*TENSORS, "columns", "step", "capacity", "depth", "stride_am", "stride_bn")
 PLAIN = epilogue_options(None)
@@ -78,7 +78,7 @@ def test_two_shot_sums_go_over_the_links_in_whole_words(arch, size, epilogue):
     stores = widths(ptx, "st")
     # To the peers: the product's parts and the sum; to this rank's memory: the sum, and the others' sums.
     assert stores.count(128) == 4 * (3 * (size - 1) + 1)
-    assert all(width == 128 or width <= 64 for width in stores) and len(stores) - stores.count(128) == 2, "two words end the call"
+    assert all(width == 128 or width <= 64 for width in stores) and len(stores) - stores.count(128) == 1, "the epochs end the call"
 
 
 @pytest.mark.parametrize("scatter", [True, False])

@@ -24,7 +24,7 @@ def pretend(epoch: int) -> None:
             space.done.fill_(epoch)
             space.epochs.fill_(epoch)
         elif isinstance(space, Staging) or what == "barrier":  # others count nothing: a world may be older than this test
-            arrived, counter = (space.arrived, space.epoch) if isinstance(space, Staging) else space[:2]
+            arrived, counter = (space.arrived, space.epochs) if isinstance(space, Staging) else space[:2]
             arrived.fill_(epoch)
             counter.fill_(epoch)
     triton_dist.synchronize()

@@ -9,11 +9,14 @@ import torch
 import triton.language as tl
 
 import triton_dist
+from tests.ops.twins import twin_of
+from triton_dist import errors
 from triton_dist.ops import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
 from triton_dist.ops.collectives.plans import Plan
 from triton_dist.ops.collectives.words import dense, word_of
 from triton_dist.ops.team import Team, find_team
 
+all_reduce_module = importlib.import_module("triton_dist.ops.collectives.all_reduce")
 COLLECTIVES = "triton_dist.ops.collectives."
 LAUNCHES = {
     "all_gather": ("all_gather", "gather_launch"),
@@ -84,6 +87,35 @@ def test_calls_of_mixed_dtypes(world, world_size):
 @pytest.mark.parametrize("seed", range(2))
 def test_calls_of_mixed_dtypes_do_not_race(seed):
     assert all(triton_dist.simulate(calls_of_mixed_dtypes, 3, seed=seed, check="race"))
+
+
+def calls_by_grids_of_many_sizes(run_plan) -> list[bool]:
+    """The pieces of a program move with the number of programs, and those that a grid leaves out have to count the call, too."""
+    team, rank, right = find_team(None, "a test"), triton_dist.rank(), []
+    for number, programs in enumerate((4, 1, 4, 2, 3, 1, 1, 4)):
+        x = torch.full((64,), number + rank, dtype=torch.float32, device=triton_dist.device())
+        run_plan(Plan("one_shot", programs), x, x, team, None, tl.float32, "sum")
+        right.append(torch.equal(x, torch.full_like(x, team.size * number + team.size * (team.size - 1) // 2)))
+    return right
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_grids_of_many_sizes(world, world_size):
+    assert all(map(all, world(calls_by_grids_of_many_sizes, world_size, args=(all_reduce_module.run_plan,))))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_grids_of_many_sizes_do_not_race(seed):
+    assert all(map(all, triton_dist.simulate(calls_by_grids_of_many_sizes, 3, args=(all_reduce_module.run_plan,), seed=seed, check="race")))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["tl.store(epochs + tl.program_id(0), now)", "tl.store(epochs + tl.arange(0, 128), now, mask=tl.arange(0, 128) < 2)"]
+)
+def test_programs_that_do_not_count_a_call_are_named(wrong, tmp_path):
+    twin = twin_of(all_reduce_module, tmp_path, "end_call(epochs, now)", wrong)
+    with pytest.raises(errors.DataRaceError):
+        triton_dist.simulate(calls_by_grids_of_many_sizes, 3, args=(twin.run_plan,), check="race")
 
 
 def test_elements_that_are_only_said_to_be_conjugate_are_written_down():

@@ -14,7 +14,7 @@ import triton.language as tl
 import triton_dist
 
 from ...errors import CaptureError, InvalidArgumentError
-from ...ops.collectives.staging import end_call, meet, new_staging, programs_for
+from ...ops.collectives.staging import begin_call, end_call, meet, new_staging, programs_for
 from ...ops.team import find_team, peer_addresses
 from ...runtime.symmetric import symm_zeros
 
@@ -37,7 +37,7 @@ def _push(source, target, begin_row, rows, width, BLOCK: tl.constexpr):
 
 @triton_dist.jit(do_not_specialize=["index", "rows"])
 def all_to_all_kernel(
-    x, scale, cumsum, peer_tokens, peer_scales, peer_splits, arrived, peer_arrived, epoch, finished, index, rows, max_m,
+    x, scale, cumsum, peer_tokens, peer_scales, peer_splits, arrived, peer_arrived, epochs, index, rows, max_m,
     WIDTH: tl.constexpr, WITH_SCALE: tl.constexpr, EXPERTS: tl.constexpr, EXPERT_LANES: tl.constexpr, SIZE: tl.constexpr,
     WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -46,7 +46,7 @@ def all_to_all_kernel(
     x: words (rows, WIDTH). scale: (rows,). cumsum: (SIZE * EXPERTS + 1,). peer_tokens, peer_scales, peer_splits: addresses of every rank's
     two slots of (SIZE * max_m) rows, scales, and (SIZE * EXPERTS) numbers of rows. EXPERT_LANES: EXPERTS, up to a power of 2.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     slot = now % 2
     expert = tl.arange(0, EXPERT_LANES)
     for peer in range(SIZE):
@@ -65,7 +65,7 @@ def all_to_all_kernel(
             splits = tl.load(peer_splits + peer).to(tl.pointer_type(tl.int32)) + (slot * SIZE + index) * EXPERTS
             tl.store(splits + expert, (tl.load(first + 1, mask=inside) - tl.load(first, mask=inside)).to(tl.int32), mask=inside)
     meet(arrived, peer_arrived, index, SIZE, now, WORDS)
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 class AllToAllContext:
@@ -163,8 +163,8 @@ def fast_all_to_all(
     scale = send_split_cumsum if send_scale is None else send_scale.contiguous().view(scale_word)
     # As many on every rank, so not by this rank's rows.
     all_to_all_kernel[(programs_for(triton.cdiv(ctx.max_m * row_bytes, ctx.WORLD_SIZE)),)](
-        send_tensor.view(word), scale, send_split_cumsum.contiguous(), *ctx._peers, space.arrived, space.peer_arrived, space.epoch,
-        space.finished, ctx.rank, rows, ctx.max_m, WIDTH=row_bytes // width, WITH_SCALE=send_scale is not None,
+        send_tensor.view(word), scale, send_split_cumsum.contiguous(), *ctx._peers, space.arrived, space.peer_arrived, space.epochs,
+        ctx.rank, rows, ctx.max_m, WIDTH=row_bytes // width, WITH_SCALE=send_scale is not None,
         EXPERTS=ctx.experts_per_rank, EXPERT_LANES=triton.next_power_of_2(ctx.experts_per_rank), SIZE=ctx.WORLD_SIZE,
         WORDS=triton.next_power_of_2(ctx.WORLD_SIZE), BLOCK=_BLOCK_BYTES // 8 // width, num_warps=8,
     )  # fmt: skip

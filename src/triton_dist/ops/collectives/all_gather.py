@@ -22,7 +22,7 @@ from ..team import Team, find_team
 from .arguments import METHODS, check_method, library_can, process_group_of
 from .low_latency import moving_launch, pays
 from .plans import Plan, chosen
-from .staging import LINE, end_call, meet, peer_pointers, staging_of
+from .staging import LINE, begin_call, end_call, meet, peer_pointers, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _LOW_LATENCY_WIRE_BYTES = 1 << 20
@@ -31,7 +31,7 @@ _LOW_LATENCY_WIRE_BYTES = 1 << 20
 
 @triton_dist.jit(do_not_specialize=["index"])
 def all_gather_kernel(
-    part, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, size, count, padded, capacity,
+    part, out, staging, peer_staging, arrived, peer_arrived, epochs, index, size, count, padded, capacity,
     SIZE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """``out[s] = part of rank s`` for all ranks of the team; ``count`` words each. Program ``p`` moves piece ``p`` of every part.
@@ -40,7 +40,7 @@ def all_gather_kernel(
     loads from all ranks are under way together. padded: count up to whole lines, so that what goes over the links goes 16 bytes at a time
     whatever the count. capacity: words of a slot.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     slot = now % 2 * capacity
     piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
@@ -56,7 +56,7 @@ def all_gather_kernel(
         inside = (peer[:, None] < size) & (offset[None, :] < end)
         theirs = tl.load(sources[:, None] + offset[None, :], mask=inside)
         tl.store(out + peer[:, None].to(tl.int64) * count + offset[None, :], theirs, mask=inside & (offset[None, :] < count))
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 def all_gather(
@@ -117,6 +117,6 @@ def gather_launch(part: torch.Tensor, out: torch.Tensor, team: Team, group: obje
     width, word = word_of(nbytes, part, out)
     return Launch.of(all_gather_kernel, programs)(
         part.view(-1).view(word), out.view(-1).view(word), staging.view(word), space.buffer.peer_addresses(team), space.arrived,
-        space.peer_arrived, space.epoch, space.finished, team.index, team.size, nbytes // width, padded // width,
+        space.peer_arrived, space.epochs, team.index, team.size, nbytes // width, padded // width,
         staging.numel() // width // 2, SIZE=ranks, BLOCK=block // width, num_warps=8,
     )  # fmt: skip

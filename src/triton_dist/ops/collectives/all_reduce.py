@@ -27,7 +27,7 @@ from .low_latency import pays, reducing_launch
 from .places import in_place
 from .plans import Plan, chosen
 from .reduction import accumulator_of, reduce_staged
-from .staging import MAX_PROGRAMS, end_call, meet, programs_for, staging_of
+from .staging import MAX_PROGRAMS, begin_call, end_call, meet, programs_for, staging_of
 from .two_shot import MOST_PROGRAM_BYTES, two_shot_launch
 from .words import round_up
 
@@ -44,7 +44,7 @@ _TWO_SHOT_BYTES = 8 << 20
 
 @triton_dist.jit(do_not_specialize=["index"])
 def one_shot_kernel(
-    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, padded, capacity,
+    x, out, staging, peer_staging, arrived, peer_arrived, epochs, index, count, padded, capacity,
     SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
 ):  # fmt: skip
     """``out`` becomes all ranks' ``x``, reduced; ``count`` elements. Program ``p`` stages and reduces piece ``p``.
@@ -53,7 +53,7 @@ def one_shot_kernel(
     slot of ``staging``. SIZE: ranks of the team. WORDS: that, up to a power of 2.
     SUM: type of the sums. OP: see reduction.py.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     slot = now % 2 * capacity
     piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
@@ -66,7 +66,7 @@ def one_shot_kernel(
         offset = first + tl.arange(0, BLOCK)
         total = reduce_staged(peers, slot + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
         tl.store(out + offset, total.to(out.dtype.element_ty), mask=(offset < end) & (offset < count))
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 def all_reduce(
@@ -163,8 +163,8 @@ def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
     programs = min(plan.programs, MAX_PROGRAMS) or programs_for(count * width)
     block = min((plan.load_bytes or MOST_PROGRAM_BYTES) // width, max(16, triton.next_power_of_2(triton.cdiv(count, programs))))
     return Launch.of(one_shot_kernel, programs)(
-        x.view(-1), out.view(-1), staging, space.buffer.peer_addresses(team), space.arrived, space.peer_arrived, space.epoch,
-        space.finished, team.index, count, round_up(count, 16), staging.numel() // 2,
+        x.view(-1), out.view(-1), staging, space.buffer.peer_addresses(team), space.arrived, space.peer_arrived, space.epochs,
+        team.index, count, round_up(count, 16), staging.numel() // 2,
         SIZE=team.size, WORDS=triton.next_power_of_2(team.size), BLOCK=block, SUM=accumulator, OP=op, num_warps=plan.warps or 8,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ from .arguments import (
 )
 from .low_latency import moving_launch, pays
 from .plans import Plan, chosen
-from .staging import LINE, MAX_PROGRAMS, end_call, meet, peer_pointers, staging_of
+from .staging import LINE, MAX_PROGRAMS, begin_call, end_call, meet, peer_pointers, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 16 << 20
@@ -57,7 +57,7 @@ def _lines(lengths, LINE_WORDS: tl.constexpr):
 
 @triton_dist.jit(do_not_specialize=["index"])
 def all_to_all_kernel(
-    x, out, splits, received, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, size, row, rows, room, header, capacity,
+    x, out, splits, received, staging, peer_staging, arrived, peer_arrived, epochs, index, size, row, rows, room, header, capacity,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, LINE_WORDS: tl.constexpr, STEP: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """Rows for rank ``s`` of the team go behind each other into ``out`` there. Program ``p`` moves blocks ``p``, ``p + programs``, ... of
@@ -69,7 +69,7 @@ def all_to_all_kernel(
     then what is sent to each rank, from a whole line on. SIZE: size, up to a power of 2. LINE_WORDS: words of a line. STEP: words that a
     row is a multiple of.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     slot = now % 2 * capacity
     program = tl.program_id(0)
     peer = tl.arange(0, SIZE)
@@ -115,7 +115,7 @@ def all_to_all_kernel(
         offset = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
         value = tl.load(sources[:, None] + offset[None, :], mask=offset[None, :] < staged[:, None])
         tl.store(targets[:, None] + offset[None, :], value, mask=offset[None, :] < lengths[:, None])
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 def all_to_all(
@@ -216,7 +216,7 @@ def _launch(x, out, splits, received, row: int, rows: int, team: Team, group: ob
     programs, block = division(triton.cdiv(nbytes, team.size), MOST_BYTES_AT_A_TIME // ranks)
     return Launch.of(all_to_all_kernel, programs)(
         x.view(-1).view(word), out.view(-1).view(word), splits, received, staging.view(word), space.buffer.peer_addresses(team),
-        space.arrived, space.peer_arrived, space.epoch, space.finished, team.index, team.size, row // width, rows,
+        space.arrived, space.peer_arrived, space.epochs, team.index, team.size, row // width, rows,
         out.numel() * out.element_size() // width, header // width, staging.numel() // width // 2, SIZE=ranks, BLOCK=block // width,
         LINE_WORDS=LINE // width, STEP=math.gcd(row, 16) // width or 1, COUNTED=counted, num_warps=8,
     )  # fmt: skip

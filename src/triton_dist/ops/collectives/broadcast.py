@@ -26,7 +26,7 @@ from .arguments import METHODS, check_apart, check_method, check_tensor, library
 from .low_latency import broadcasting_launch, pays
 from .plans import Plan, chosen
 from .reduction import staging_at
-from .staging import LINE, end_call, meet, staging_of
+from .staging import LINE, begin_call, end_call, meet, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
 _ONE_SHOT_BYTES = 8 << 20
@@ -37,7 +37,7 @@ _LOW_LATENCY_WIRE_BYTES = 2 << 20
 
 @triton_dist.jit(do_not_specialize=["index", "source"])
 def broadcast_kernel(
-    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, source, size, count, padded, capacity,
+    x, out, staging, peer_staging, arrived, peer_arrived, epochs, index, source, size, count, padded, capacity,
     WORDS: tl.constexpr, BLOCK: tl.constexpr, COPY: tl.constexpr,
 ):  # fmt: skip
     """``out`` becomes ``x`` of rank ``source`` of the team; ``count`` words. Program ``p`` moves piece ``p``.
@@ -45,7 +45,7 @@ def broadcast_kernel(
     padded: count up to whole lines. capacity: words of a slot of ``staging``. WORDS: size, up to a power of 2. COPY: the source writes its
     ``out``, too; else that is ``x``.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     slot = now % 2 * capacity
     piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
@@ -64,7 +64,7 @@ def broadcast_kernel(
         for first in range(begin, end, BLOCK):
             offset = first + tl.arange(0, BLOCK)
             tl.store(out + offset, tl.load(staged + offset, mask=offset < end), mask=offset < tl.minimum(end, count))
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 def broadcast(
@@ -136,7 +136,7 @@ def broadcast_launch(x: torch.Tensor, out: torch.Tensor, source: int, team: Team
     width, word = word_of(nbytes, x, out)
     return Launch.of(broadcast_kernel, programs)(
         x.view(-1).view(word), out.view(-1).view(word), staging.view(word), space.buffer.peer_addresses(team), space.arrived,
-        space.peer_arrived, space.epoch, space.finished, team.index, source, team.size, nbytes // width, padded // width,
+        space.peer_arrived, space.epochs, team.index, source, team.size, nbytes // width, padded // width,
         staging.numel() // width // 2, WORDS=triton.next_power_of_2(team.size), BLOCK=block // width,
         COPY=out.data_ptr() != x.data_ptr(), num_warps=8,
     )  # fmt: skip

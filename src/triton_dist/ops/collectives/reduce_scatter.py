@@ -32,8 +32,8 @@ from .arguments import (
 )
 from .low_latency import pays, reducing_launch
 from .plans import Plan, chosen
-from .reduction import accumulator_of, reduce_staged
-from .staging import end_call, meet, programs_for, staging_of
+from .reduction import UNROLLED, accumulator_of, reduce_staged
+from .staging import begin_call, copy_parts, end_call, meet, programs_for, staging_of
 from .words import round_up
 
 _ONE_SHOT_BYTES = 16 << 20
@@ -46,7 +46,7 @@ _MOST_PROGRAM_BYTES = 16 << 10
 
 @triton_dist.jit(do_not_specialize=["index"])
 def reduce_scatter_kernel(
-    x, out, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, count, padded, capacity,
+    x, out, staging, peer_staging, arrived, peer_arrived, epochs, index, count, padded, capacity,
     SIZE: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr,
 ):  # fmt: skip
     """``out`` becomes part ``index`` of all ranks' ``x``, reduced. Program ``p`` moves piece ``p`` of every part.
@@ -54,23 +54,21 @@ def reduce_scatter_kernel(
     count: elements of a part. padded: that up to a multiple of 16, the distance of the staged parts. capacity: elements of a slot of
     ``staging``. SIZE: ranks of the team. WORDS: that, up to a power of 2. SUM: type of the sums. OP: see reduction.py.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     slot = now % 2 * capacity
     piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
     end = tl.minimum(begin + piece, padded)
-    for rank in range(SIZE):
-        part, place = tl.cast(rank, tl.int64) * count, slot + tl.cast(rank, tl.int64) * padded
-        for first in range(begin, end, BLOCK):
-            offset = first + tl.arange(0, BLOCK)
-            tl.store(staging + place + offset, tl.load(x + part + offset, mask=offset < count, other=0.0), mask=offset < end)
+    # Between two parts lies what nobody uses.
+    whole = tl.cast(count, tl.int64) * SIZE
+    copy_parts(x, staging + slot, begin, end, count, padded, whole, tl.cast(padded, tl.int64) * SIZE, SIZE, BLOCK, SIZE <= UNROLLED)
     peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, now, WORDS))
     mine = slot + index.to(tl.int64) * padded
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
         total = reduce_staged(peers, mine + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
         tl.store(out + offset, total.to(out.dtype.element_ty), mask=(offset < end) & (offset < count))
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 def reduce_scatter(
@@ -141,6 +139,6 @@ def reduce_scatter_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group:
     block = min(_MOST_PROGRAM_BYTES // width, max(16, triton.next_power_of_2(triton.cdiv(padded, programs))))
     return Launch.of(reduce_scatter_kernel, programs)(
         x.view(-1), out.view(-1), staging.view(x.dtype), space.buffer.peer_addresses(team), space.arrived, space.peer_arrived,
-        space.epoch, space.finished, team.index, count, padded, staging.numel() // width // 2,
+        space.epochs, team.index, count, padded, staging.numel() // width // 2,
         SIZE=team.size, WORDS=triton.next_power_of_2(team.size), BLOCK=block, SUM=accumulator, OP=op, num_warps=8,
     )  # fmt: skip

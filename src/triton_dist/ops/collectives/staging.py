@@ -19,6 +19,7 @@ from ...runtime.symmetric import symm_zeros
 from ..team import GrowingBuffer, Team, peer_addresses, workspace
 
 MAX_PROGRAMS = 128
+_MAX_PROGRAMS = tl.constexpr(MAX_PROGRAMS)
 BYTES_A_PROGRAM = 8 << 10
 LINE = 128
 """Bytes: 16 elements of any dtype, which Triton has to know of an offset to load whole words of 16 bytes behind it."""
@@ -48,22 +49,59 @@ def peer_pointers(peer_staging, peer, size, ELEMENT: tl.constexpr):
 
 
 @triton.jit
-def end_call(epoch, finished, now):
-    """The last program of a call to come here makes ``now`` the epoch and resets ``finished``, words of this rank's own."""
-    if tl.atomic_add(finished, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
-        tl.store(finished, 0)
-        tl.store(epoch, now)
+def copy_parts(
+    source, target, begin, end, source_part, target_part, readable, writable, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    UNROLLED: tl.constexpr,
+):  # fmt: skip
+    """Elements ``[begin, end)`` of each of ``SIZE`` parts of ``source`` become those of ``target``; those that can't be read become 0.
+
+    source_part, target_part: elements from one part to the next. readable, writable: elements of all parts, in source and target. UNROLLED:
+    the loads of all parts are under way together; else each has to wait for the store before it.
+    """
+    if UNROLLED:
+        for first in range(begin, end, BLOCK):
+            inner = first + tl.arange(0, BLOCK)
+            values = ()
+            for part in tl.static_range(SIZE):
+                offset = tl.cast(source_part, tl.int64) * part + inner
+                values = values + (tl.load(source + offset, mask=(inner < end) & (offset < readable), other=0.0),)  # type: ignore[assignment]
+            for part in tl.static_range(SIZE):
+                offset = tl.cast(target_part, tl.int64) * part + inner
+                tl.store(target + offset, values[part], mask=(inner < end) & (offset < writable))
+    else:
+        for part in range(SIZE):
+            for first in range(begin, end, BLOCK):
+                inner = first + tl.arange(0, BLOCK)
+                offset = tl.cast(source_part, tl.int64) * part + inner
+                value = tl.load(source + offset, mask=(inner < end) & (offset < readable), other=0.0)
+                offset = tl.cast(target_part, tl.int64) * part + inner
+                tl.store(target + offset, value, mask=(inner < end) & (offset < writable))
+
+
+@triton.jit
+def begin_call(epochs):
+    """The epoch of this call. epochs: (MAX_PROGRAMS,) int64 words of this rank's own, all of the same value between calls."""
+    return tl.load(epochs + tl.program_id(0)) + 1
+
+
+@triton.jit
+def end_call(epochs, now):
+    """Make ``now`` the epoch: each program for itself, and for its share of the programs that this grid does not have.
+
+    No program has to know which is the last: nobody reads a word that another program of the same call stores.
+    """
+    program = tl.arange(0, _MAX_PROGRAMS)
+    tl.store(epochs + program, now, mask=program % tl.num_programs(0) == tl.program_id(0))
 
 
 @dataclass
 class Staging:
-    """Memory of one collective, team and stream. arrived: (MAX_PROGRAMS, size), symmetric; epoch, finished: one word each."""
+    """Memory of one collective, team and stream. arrived: (MAX_PROGRAMS, size), symmetric; epochs: see ``begin_call``."""
 
     buffer: GrowingBuffer
     arrived: torch.Tensor
     peer_arrived: torch.Tensor
-    epoch: torch.Tensor
-    finished: torch.Tensor
+    epochs: torch.Tensor
 
     def two_slots(self, nbytes: int) -> torch.Tensor:
         """The staging memory, uint8; each half of it is a slot of at least ``nbytes`` bytes.
@@ -81,8 +119,7 @@ def new_staging(what: str, team: Team, group: object, device: torch.device) -> S
         buffer=GrowingBuffer.symmetric(what, "staging", group),
         arrived=arrived,
         peer_arrived=peer_addresses(arrived, team),
-        epoch=torch.zeros(1, dtype=torch.int64, device=device),
-        finished=torch.zeros(1, dtype=torch.int32, device=device),
+        epochs=torch.zeros(MAX_PROGRAMS, dtype=torch.int64, device=device),
     )
 
 

@@ -33,7 +33,7 @@ from .places import (
 )
 from .plans import Plan
 from .reduction import UNROLLED, accumulator_of, averaged, combine, reduce_at
-from .staging import LINE, MAX_PROGRAMS, programs_for
+from .staging import LINE, MAX_PROGRAMS, copy_parts, programs_for
 from .words import round_up
 
 MOST_PROGRAM_BYTES = 16 << 10
@@ -88,24 +88,14 @@ def two_shot_kernel(
     end = tl.minimum(begin + piece, part)
     results = staging + capacity
     if not READ:
-        for rank in range(SIZE):
-            for first in range(begin, end, BLOCK):
-                inner = first + tl.arange(0, BLOCK)
-                offset = rank * part + inner
-                inside = (inner < end) & (offset < padded)
-                tl.store(staging + offset, tl.load(x + offset, mask=inside & (offset < count), other=0.0), mask=inside)
+        copy_parts(x, staging, begin, end, part, part, count, padded, SIZE, BLOCK, SIZE <= UNROLLED)
     source, target = place_of(x if READ else staging, staging), place_of(out if WRITTEN else results, staging)
     told = dl.consume_token(places, meet_at_places(places, telling, now, source, target, SIZE, WORDS)) + program * 2 * SIZE
     mine = index.to(tl.int64) * part
     _reduce_to_all(peer_staging, told, begin, tl.minimum(end, padded - mine), mine, SIZE, staging.dtype.element_ty, SUM, OP, SIZE, BLOCK)
     results = dl.consume_token(results, meet_again(done, ending, now, SIZE, WORDS))
     if not WRITTEN:
-        for rank in range(SIZE):
-            for first in range(begin, end, BLOCK):
-                inner = first + tl.arange(0, BLOCK)
-                offset = rank * part + inner
-                inside = (inner < end) & (offset < count)
-                tl.store(out + offset, tl.load(results + offset, mask=inside), mask=inside)
+        copy_parts(results, out, begin, end, part, part, count, count, SIZE, BLOCK, SIZE <= UNROLLED)
     tl.store(epochs + program, now)
 
 

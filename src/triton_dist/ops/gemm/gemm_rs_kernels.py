@@ -14,7 +14,7 @@ import triton_dist
 import triton_dist.language as dl
 
 from ..collectives.reduction import staging_at
-from ..collectives.staging import end_call, meet
+from ..collectives.staging import begin_call, end_call, meet
 from .ag_gemm_kernels import announce
 from .epilogues import apply_epilogue
 from .tiles import first_tile_from, tile_position, tma_product
@@ -91,7 +91,7 @@ def add_arrived_kernel(
 
 @triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
 def push_and_add_kernel(
-    partial, out, bias, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, rows, columns, step, capacity,
+    partial, out, bias, staging, peer_staging, arrived, peer_arrived, epochs, index, rows, columns, step, capacity,
     epilogue_row, epilogue_args,
     SIZE: tl.constexpr, WORDS: tl.constexpr, SCATTER: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr,
@@ -102,7 +102,7 @@ def push_and_add_kernel(
     straight into their staging memory; program ``p`` moves tiles ``p``, ``p + programs``, ... of every part, so it meets programs ``p`` of
     the peers only. step: elements from one source's slot to the next; capacity: from one call's slots to the next call's.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     begin = now % 2 * capacity
     tiles = tl.cdiv(rows, TILE_M) * tl.cdiv(columns, TILE_N)
     part = tl.cast(rows, tl.int64) * columns if SCATTER else 0
@@ -124,12 +124,12 @@ def push_and_add_kernel(
             total, bias, row, column, mask, columns, epilogue_row, epilogue_args, out.dtype.element_ty, BIASED, EPILOGUE, PLACED
         )
         tl.store(out + offset, result, mask=mask)
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 @triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
 def two_shot_sum_kernel(
-    partial, out, bias, staging, peer_staging, arrived, peer_arrived, epoch, finished, index, rows, columns, part, capacity,
+    partial, out, bias, staging, peer_staging, arrived, peer_arrived, epochs, index, rows, columns, part, capacity,
     epilogue_row, epilogue_args,
     SIZE: tl.constexpr, WORDS: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr,
@@ -141,7 +141,7 @@ def two_shot_sum_kernel(
     rank that has met its peers the second time knows that they have read what it brought, and they store results only once they have met it
     the first time in the call, behind its reading those of the call before.
     """
-    before = tl.load(epoch)
+    before = begin_call(epochs) - 1
     TILE: tl.constexpr = TILE_M * TILE_N
     inner = (tl.arange(0, TILE_M)[:, None] * TILE_N + tl.arange(0, TILE_N)[None, :]).to(tl.int64)
     for place in range(tl.program_id(0), part, tl.num_programs(0)):
@@ -180,12 +180,12 @@ def two_shot_sum_kernel(
             tile = (index + distance) % SIZE * part + place
             row, column, offset, mask = elements_of(tile, rows, columns, TILE_M, TILE_N)
             tl.store(out + offset, values[distance - 1], mask=mask)
-    end_call(epoch, finished, before + 2)
+    end_call(epochs, before + 2)
 
 
 @triton_dist.jit(do_not_specialize=["index", "epilogue_row"])
 def small_product_kernel(
-    a, b, out, bias, scale_a, scale_b, staging, peer_staging, arrived, peer_arrived, epoch, finished,
+    a, b, out, bias, scale_a, scale_b, staging, peer_staging, arrived, peer_arrived, epochs,
     index, rows, columns, depth, stride_am, stride_ak, stride_bk, stride_bn, step, capacity, epilogue_row, epilogue_args,
     SIZE: tl.constexpr, WORDS: tl.constexpr, SCATTER: tl.constexpr, BIASED: tl.constexpr, EPILOGUE: tl.constexpr, PLACED: tl.constexpr,
     SCALED: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr,
@@ -196,7 +196,7 @@ def small_product_kernel(
     of ``a``. A tile goes from the registers straight into the staging memory of the ranks that need it; then as ``push_and_add_kernel``.
     EVEN: ``TILE_K`` divides ``depth``.
     """
-    now = tl.load(epoch) + 1
+    now = begin_call(epochs)
     begin = now % 2 * capacity + tl.cast(step, tl.int64) * index
     scale = tl.load(scale_a) * tl.load(scale_b) if SCALED else 1.0
     tiles = tl.cdiv(columns, TILE_N)
@@ -243,7 +243,7 @@ def small_product_kernel(
             out.dtype.element_ty, BIASED, EPILOGUE, PLACED,
         )  # fmt: skip
         tl.store(out + offset, result, mask=mask)
-    end_call(epoch, finished, now)
+    end_call(epochs, now)
 
 
 @triton.jit

@@ -50,7 +50,7 @@ def two_shot_launch(partial: torch.Tensor, out: torch.Tensor, operands: Operands
     part = triton.cdiv(triton.cdiv(rows, tile_m) * triton.cdiv(columns, tile_n), team.size)
     space = staging_of("gemm_ar two_shot", team, group, out.device)
     staging = space.two_slots(team.size * part * tile_m * tile_n * out.element_size()).view(out.dtype)
-    words = (space.arrived, space.peer_arrived, space.epoch, space.finished)
+    words = (space.arrived, space.peer_arrived, space.epochs)
     return Launch.of(two_shot_sum_kernel, min(part, MAX_PROGRAMS))(
         partial, out, out if operands.bias is None else operands.bias, staging, space.buffer.peer_addresses(team), *words,
         team.index, rows, columns, part, staging.numel() // 2,
@@ -79,7 +79,7 @@ def small_launch(what: str, operands: Operands, out: torch.Tensor, team: Team, g
     tile_m = max(16, triton.next_power_of_2(a.shape[0]))
     tile_n = small_tile_columns(columns)
     tile_k = small_tile_depth(depth, a.element_size())
-    scale_a, scale_b = operands.scales or (space.finished, space.finished)
+    scale_a, scale_b = operands.scales or (space.epochs, space.epochs)
     return Launch.of(small_product_kernel, min(MAX_PROGRAMS, triton.cdiv(columns, tile_n)))(
         a, b, out, out if bias is None else bias, scale_a, scale_b, *arguments,
         team.index, rows, columns, depth, a.stride(0), a.stride(1), b.stride(0), b.stride(1), step, _capacity(space, out),
@@ -112,7 +112,7 @@ def _staged(what: str, out: torch.Tensor, team: Team, group: object) -> tuple[St
     space = staging_of(what, team, group, out.device)
     staging = space.buffer.at_least(2 * team.size * step * out.element_size()).view(out.dtype)
     peers = space.buffer.peer_addresses(team)
-    return space, (staging, peers, space.arrived, space.peer_arrived, space.epoch, space.finished), step
+    return space, (staging, peers, space.arrived, space.peer_arrived, space.epochs), step
 
 
 def _capacity(space: Staging, out: torch.Tensor) -> int:
