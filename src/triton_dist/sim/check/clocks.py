@@ -37,12 +37,17 @@ class Clock:
 
     __slots__ = ("coarse", "_fine", "_slot", "_time", "_came", "_more", "_depth")
 
-    def __init__(self, coarse: np.ndarray, fine: Fine) -> None:
+    def __init__(
+        self, coarse: np.ndarray, fine: Fine, slot: int = -1, time: int = 0, came: Clock | None = None,
+        more: dict[int, tuple[int, Clock]] | None = None, depth: int = 0,
+    ) -> None:  # fmt: skip
         self.coarse = coarse
         self._fine = fine
-        self._came: Clock | None = None
-        self._slot, self._time, self._depth = -1, 0, 0
-        self._more: dict[int, tuple[int, Clock]] | None = None
+        self._slot = slot
+        self._time = time
+        self._came = came
+        self._more = more
+        self._depth = depth
 
     @property
     def fine(self) -> Fine:
@@ -61,7 +66,7 @@ class Clock:
 
     def has(self, slot: int, time: int) -> bool:
         """Whether a fine slot has come as far as ``time``."""
-        if _told.get(slot, 0) < time:
+        if told.get(slot, 0) < time:
             return False  # nobody was ever told
         if self._came is not None:
             if self.surely_has(slot, time):
@@ -77,7 +82,8 @@ class Clock:
             note = self._more.get(slot)
             if note is not None and note[0] >= time:
                 return True
-        return _at(self._fine, slot) >= time
+        fine = self._fine
+        return (fine.get(slot, 0) if type(fine) is dict else _at(fine, slot)) >= time
 
     def with_coarse(self, slot: int, time: int) -> Clock:
         """This clock with a later time of one coarse slot."""
@@ -128,28 +134,22 @@ class Clock:
 
     def noting(self, coarse: np.ndarray, slot: int, time: int, came: Clock) -> Clock:
         """This clock with another coarse part and one more note, of a time that is not surely known."""
-        result = Clock(coarse, self._fine)
-        result._slot, result._time, result._came = slot, time, came
-        before = self._came
-        depth = came._depth + 1
+        before, more, depth = self._came, None, came._depth + 1
         if before is not None:
             more = self._more
             if slot != self._slot:
                 more = {self._slot: (self._time, before)} if more is None else {**more, self._slot: (self._time, before)}
                 more.pop(slot, None)
-            result._more = more
             if depth < self._depth:
                 depth = self._depth
-        result._depth = depth
-        if depth >= _DEEP or (result._more is not None and len(result._more) >= _MANY):
+        result = Clock(coarse, self._fine, slot, time, came, more, depth)
+        if depth >= _DEEP or (more is not None and len(more) >= _MANY):
             result._merge()
         return result
 
     def _with_other_coarse(self, coarse: np.ndarray) -> Clock:
         """This clock with another coarse part."""
-        result = Clock(coarse, self._fine)
-        result._slot, result._time, result._came, result._more, result._depth = self._slot, self._time, self._came, self._more, self._depth
-        return result
+        return Clock(coarse, self._fine, self._slot, self._time, self._came, self._more, self._depth)
 
     def _with_other_fine(self, fine: Fine) -> Clock:
         """This clock with later times of some fine slots."""
@@ -207,13 +207,22 @@ def meet(one: Clock, other: Clock) -> Clock:
 
 
 def learn_one(clock: Clock, other: Clock, slot: int, time: int) -> Clock:
-    """As ``learn`` of one entry, which ``clock`` does not surely have: what there is most of."""
+    """As ``learn`` of one entry: what there is most of."""
+    again = slot == clock._slot
+    if clock._time >= time if again else clock.surely_has(slot, time):
+        return clock
     coarse = clock.coarse
     if coarse is not other.coarse:
         known = _memo.get((id(coarse), id(other.coarse)))
         coarse = known[2] if known is not None else _join_coarse(coarse, other.coarse)
-    if _told.get(slot, 0) < time:
-        _told[slot] = time
+    if told.get(slot, 0) < time:
+        told[slot] = time
+    if again or clock._came is None:  # as ``noting``, where there is no other note to keep
+        depth = other._depth + 1
+        if depth < clock._depth:
+            depth = clock._depth
+        if depth < _DEEP:
+            return Clock(coarse, clock._fine, slot, time, other, clock._more, depth)
     return clock.noting(coarse, slot, time, other)
 
 
@@ -226,8 +235,7 @@ def learn(clock: Clock, other: Clock, entries: tuple[tuple[int, int], ...]) -> C
         known = _memo.get((id(coarse), id(other.coarse)))
         coarse = known[2] if known is not None else _join_coarse(coarse, other.coarse)
     for slot, time in entries:
-        if not clock.surely_has(slot, time):
-            clock = learn_one(clock, other, slot, time)
+        clock = learn_one(clock, other, slot, time)
     return clock if clock.coarse is coarse else join(clock, other)
 
 
@@ -237,8 +245,8 @@ def join_entries(clock: Clock, entries: tuple[tuple[int, int], ...]) -> Clock:
     if not missing:
         return clock
     for slot, time in missing:
-        if _told.get(slot, 0) < time:
-            _told[slot] = time
+        if told.get(slot, 0) < time:
+            told[slot] = time
     return Clock(clock.coarse, _with_entries(clock.fine, missing))
 
 
@@ -265,7 +273,7 @@ def _at(fine: Fine, slot: int) -> int:
     return int(fine[slot]) if slot < len(fine) else 0
 
 
-_told: dict[int, int] = {}
+told: dict[int, int] = {}
 """For each fine slot the latest time that has come into a clock of anyone."""
 
 _memo: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
@@ -292,7 +300,7 @@ def _join_coarse(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def forget_joins() -> None:
     """Drop the joins that are remembered; called when a simulation has ended."""
     _memo.clear()
-    _told.clear()
+    told.clear()
 
 
 def _padded(array: np.ndarray, size: int) -> np.ndarray:

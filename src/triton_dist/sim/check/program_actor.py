@@ -210,8 +210,11 @@ class ProgramActor:
         itself and whoever reads sees one of them.
         """
         if thread == BLOCK:
-            if self.dirty or self.thread_seen or self.warp_seen or self.landed:
+            if self.thread_seen or self.warp_seen or self.landed:
                 self.block_barrier()
+            elif self.dirty:
+                self.dirty = False
+                self.time += 1
             time = self.time
             self.time = time + 1
             if self.records:
@@ -257,11 +260,11 @@ class ProgramActor:
         """Learn from a word, if the scopes reach each other. thread: BLOCK if all threads learn it."""
         other, entries = release.actor, release.entries
         if entries and scope == release.scope == SYS and thread < 0 and not self.thread_seen and not self.warp_seen:
-            seen = self.seen
-            slot, time = entries[-1]
-            if not seen.surely_has(slot, time):
-                clock = release.clock
-                self.seen = learn_one(seen, clock, slot, time) if len(entries) == 1 else learn(seen, clock, entries)
+            if len(entries) == 1:
+                slot, time = entries[0]
+                self.seen = learn_one(self.seen, release.clock, slot, time)
+            elif not self.seen.surely_has(*entries[-1]):
+                self.seen = learn(self.seen, release.clock, entries)
             return
         if (scope != SYS or release.scope != SYS) and not reaches(release.scope, other.rank, other, scope, self.rank, self):
             self.ignore(release, too_narrow(release.scope, other.rank, scope, self.rank), narrow=True)

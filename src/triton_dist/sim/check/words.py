@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..memory import VIEW_BASE, WORDS
 from ..requests import COMPARISONS
 from .actors import Release
-from .clocks import EMPTY, learn, meet
+from .clocks import EMPTY, learn, meet, told
 from .order import GPU, SYS, Order, reaches
 
 if TYPE_CHECKING:
@@ -28,7 +28,15 @@ _LOGGED = 16
 
 def is_known(actor: Any, release: Release) -> bool:
     """Whether ``actor`` knows of a logged write."""
-    return release.actor is actor or _knows(actor.seen, release)
+    by, entries = release.actor, release.entries
+    if by is actor:
+        return True
+    if len(entries) == 1:
+        slot, time = entries[0]
+        if told.get(slot, 0) < time:  # nobody was ever told: what most waits find
+            launch = getattr(by, "launch", None)
+            return launch is not None and launch.end is not None and actor.seen.coarse_at(launch.end[0]) >= launch.end[1]
+    return _knows(actor.seen, release)
 
 
 def _knows(clock: Clock, release: Release) -> bool:
@@ -159,7 +167,11 @@ class Word:
             # Of several writers' writes a late one may be known and an earlier one not.
             state = next((number for number in range(last, state, -1) if is_known(actor, writes[number - 1])), state)
         holds, half = COMPARISONS[compare], 1 << (8 * self.itemsize - 1)
-        while state < last and (not holds(values[state], expected, half) or is_known(actor, writes[state])):
+        while state < last:
+            if holds(values[state], expected, half):
+                write = writes[state]
+                if not is_known(actor, write):
+                    break
             state += 1
         if len(seen_by) > 256:
             seen_by.clear()
