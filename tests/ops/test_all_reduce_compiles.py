@@ -64,6 +64,15 @@ def test_the_loads_of_all_ranks_are_under_way_before_the_first_sum():
     assert len(re.findall(r"ld\.global\.v4\.b32", summed[: summed.index("add.f32")])) >= 8
 
 
+def test_all_parts_are_loaded_before_the_first_is_stored():
+    """What a rank stages, and what it copies to the result: a load behind a store would wait for the loads before it."""
+    ptx = ptx_of("two_shot", "bf16", tl.float32, 90)
+    meetings = [match.start() for match in re.finditer(r"acquire\.sys", ptx)]
+    for copied in (ptx[: meetings[0]], ptx[meetings[-1] :]):
+        accesses = re.findall(r"(ld|st)\.global\.v4\.b32", copied)
+        assert accesses == ["ld"] * (len(accesses) // 2) + ["st"] * (len(accesses) // 2) and len(accesses) >= 8
+
+
 @pytest.mark.parametrize("method", KERNELS)
 def test_averages_are_rounded_to_nearest(method):
     assert "div.rn.f32" in ptx_of(method, "bf16", tl.float32, 90, op="avg")

@@ -69,6 +69,13 @@ def test_16_bytes_at_a_time_go_over_the_links(name, word, arch, even):
     assert loads.count(128) == wide and set(loads) == {64, 128}, loads
 
 
+def test_all_parts_are_loaded_before_the_first_is_staged():
+    ptx = sum_ptx("bf16", 90, even=True)
+    accesses = re.findall(r"(ld|st)\.global\.v4\.b32", ptx[: ptx.index("acquire.sys")])
+    each = RANKS * BLOCK_BYTES // THREADS // 16
+    assert accesses == ["ld"] * each + ["st"] * each
+
+
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("dtype", SUMS)
 @pytest.mark.parametrize("arch", [90, 100])
