@@ -39,18 +39,19 @@ class _Prepared:
         self._values = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in values]
         self._runner = compiled[(launch.programs, 1, 1)]
 
-    def run(self, given: tuple[torch.Tensor, ...]) -> None:
+    def run(self, given: tuple[torch.Tensor, ...], stream: Hashable) -> None:
         addresses = [tensor.data_ptr() for tensor in given]
         values = self._values
         for place, number in self._places:
             values[place] = addresses[number]
-        self._runner(*values)
+        self._runner(*values, stream=stream)  # or Triton asks torch which it is
 
 
 class Calls:
     """The launches of one rank, team and stream. They go with the team's workspaces, whose memory they use."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: Hashable) -> None:
+        self._stream = stream
         self._prepared: dict[Hashable, _Prepared] = {}
         self._growths = GrowingBuffer.growths
 
@@ -60,10 +61,11 @@ class Calls:
         world = require_world(what)
         if world.device.type not in _DEVICES:
             return None
-        key = ("calls", world.stream, team.ranks)
+        stream = world.stream
+        key = ("calls", stream, team.ranks)
         calls = world.workspaces.get(key)
         if calls is None:
-            calls = world.workspaces[key] = Calls()
+            calls = world.workspaces[key] = Calls(stream)
         return calls
 
     def run(self, key: Hashable, *given: torch.Tensor) -> bool:
@@ -75,7 +77,7 @@ class Calls:
         prepared = self._prepared.get(key)
         if prepared is None:
             return False
-        prepared.run(given)
+        prepared.run(given, self._stream)
         return True
 
     def keep(self, key: Hashable, launch: Launch, *given: torch.Tensor) -> None:
@@ -104,7 +106,10 @@ def repeated(what: str, team: Team, constants: Hashable, given: tuple[torch.Tens
 
 def looks_of(*tensors: torch.Tensor) -> tuple[Hashable, ...] | None:
     """What of contiguous tensors decides how they are launched, for a key; None where one is not contiguous, or empty."""
-    if not all(tensor.is_contiguous() and tensor.numel() for tensor in tensors):
-        return None
-    first = tensors[0].data_ptr()
-    return tuple((tensor.shape, tensor.dtype, tensor.data_ptr() % ALIGNMENT, tensor.data_ptr() == first) for tensor in tensors)
+    looks, first = [], tensors[0].data_ptr()
+    for tensor in tensors:
+        if not tensor.is_contiguous() or not tensor.numel():
+            return None
+        address = tensor.data_ptr()
+        looks.append((tensor.shape, tensor.dtype, address % ALIGNMENT, address == first))
+    return tuple(looks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from collections.abc import Sequence
@@ -52,7 +53,12 @@ def find_team(group: object, what: str) -> Team:
     dimension). what: the function that asks, for the messages. Raises InvalidArgumentError, NotInTeamError, NotInitializedError.
     """
     world = require_world(what)
-    return Team(world.rank, tuple(range(world.world_size))) if group is None else _checked(_ranks_of(group, what), what)
+    return _all_ranks(world.rank, world.world_size) if group is None else _checked(_ranks_of(group, what), what)
+
+
+@functools.lru_cache
+def _all_ranks(rank: int, world_size: int) -> Team:
+    return Team(rank, tuple(range(world_size)))
 
 
 def make_team(members: object, *, arena_size: int = 0) -> Team:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -65,6 +65,14 @@ _process_world: CudaWorld | CpuWorld | None = None
 """The world that ``initialize`` made in this process."""
 
 
+def _no_rank() -> World | None:
+    return None
+
+
+simulated_rank: Callable[[], World | None] = _no_rank
+"""The simulated rank here, if there is one: set by the simulator once it is imported, as an import at each call takes the host too long."""
+
+
 def require_world(what: str) -> World:
     """The world here. Raises NotInitializedError, naming ``what`` was called, if there is none.
 
@@ -83,9 +91,7 @@ def require_world(what: str) -> World:
 
 def current_world() -> World | None:
     """The simulated rank whose host function runs in this thread, else this process's world, or None."""
-    from ..sim import context
-
-    return context.current() or _process_world
+    return simulated_rank() or _process_world
 
 
 def ranks_share_clock() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CaptureError
+from ..runtime import world
 
 if TYPE_CHECKING:
     import torch
@@ -169,3 +170,6 @@ def set_process(context: RankContext | None) -> None:
     """Make this process a rank, or no longer; only its world calls it."""
     global _process
     _process = context
+
+
+world.simulated_rank = current

@@ -38,14 +38,14 @@ def rows_of_ranks(what: str, x: torch.Tensor, size: int) -> int:
 
 def made_or_checked(what: str, out: torch.Tensor | None, shape: Sequence[int], x: torch.Tensor) -> torch.Tensor:
     """``out``, or new memory, of this shape and x's dtype. Raises InvalidArgumentError for another shape, dtype or device, or strides."""
-    shape = tuple(shape)
     if out is None:
         return torch.empty(shape, dtype=x.dtype, device=x.device)
     if not isinstance(out, torch.Tensor):
         raise InvalidArgumentError(f"{what}: out has to be a tensor or None, got {out!r}")
-    if tuple(out.shape) != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
+    if out.shape != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
         raise InvalidArgumentError(
-            f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; it has to be {shape} {x.dtype} on {x.device}, contiguous"
+            f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
+            f"it has to be {tuple(shape)} {x.dtype} on {x.device}, contiguous"
         )
     return out
 

@@ -130,8 +130,12 @@ def in_place(tensor: torch.Tensor, team: Team) -> bool:
     It lies in this rank's part of symmetric memory that all ranks of the team have (``symm_empty``, ``symm_adopt``), begins at a multiple
     of 16 bytes and has a multiple of 16 elements. Costs a comparison for memory that is not symmetric.
     """
-    address, world = tensor.data_ptr(), require_world("a collective")
-    if rank_of(address) != world.rank or address % ALIGNED or tensor.numel() % ALIGNED or not tensor.is_contiguous():
+    address = tensor.data_ptr()
+    owner = rank_of(address)
+    if owner is None:  # nearly every tensor, so the rest need not be fast
+        return False
+    world = require_world("a collective")
+    if owner != world.rank or address % ALIGNED or tensor.numel() % ALIGNED or not tensor.is_contiguous():
         return False
     block = world.heap.lookup(address)
     return block is not None and not block.freed and not getattr(block, "foreign", "") and set(team.ranks) <= set(block.ranks)
