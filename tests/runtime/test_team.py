@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -95,7 +96,15 @@ def test_only_members_may_use_a_team():
 
 
 def test_disjoint_teams_allocate_at_the_same_offsets():
-    """And each is free to do what the other one does not."""
+    """In a process of its own: tensors of earlier tests that only some of the ranks have would lie in the way."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import disjoint_teams; disjoint_teams()"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def disjoint_teams():
+    """Each is free to do what the other one does not."""
 
     def fn():
         rank = triton_dist.rank()
@@ -107,7 +116,6 @@ def test_disjoint_teams_allocate_at_the_same_offsets():
         other = triton_dist.symm_zeros(1000, torch.int32)
         return offset(tensors[0]), offset(other), [tensor.unique().tolist() for tensor in tensors], other.sum().item()
 
-    gc.collect()  # tensors of earlier tests, which only some of the ranks have
     results = triton_dist.simulate(fn, 4)
     assert len({first for first, *_ in results}) == 1
     assert len({other for _, other, *_ in results}) == 1

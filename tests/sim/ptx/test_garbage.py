@@ -111,6 +111,29 @@ def test_operands(head, operands):
     translated(f"{{ {REGISTERS} .shared .align 16 .b8 buffer[64]; {head} {', '.join(operands)}; }}")
 
 
+INSTRUCTION = re.compile(r"[;{}]\s*(?:@!?[%$]\w+ )?(\w[\w.:]*)(?= )[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;")
+OPERAND = re.compile(r"(?<=[\s,])(?:\{[^{}]*\}|\[[^\[\]]*\]|[%$!]?[\w.|%]+)(?=\s*[,;])")
+
+
+def one_of_each_head():
+    """(text of a block, where an instruction's operands begin and end in it), one for each opcode with its modifiers."""
+    found = {}
+    for text in EXAMPLES:
+        for match in INSTRUCTION.finditer(text):
+            if not match[1].startswith("."):
+                found.setdefault(match[1], (text, match.end(1), match.end()))
+    return found
+
+
+def test_every_operand_of_every_instruction_as_another():
+    heads = one_of_each_head()
+    assert len(heads) > 200
+    for text, begin, end in heads.values():
+        for match in OPERAND.finditer(text, begin, end):
+            for operand in ("%r0", "%h0", "!%p0", "%q0", "%tid.x", "[%d0]", "{%r0,%r1}", "_", "-7", "1.5", "1e400", "label", "buffer"):
+                translated(text[: match.start()] + operand + text[match.end() :], "=&r,=&r,l,r")
+
+
 @settings(max_examples=400, deadline=None)
 @given(text=st.sampled_from(EXAMPLES), data=st.data())
 def test_examples_with_a_mistake(text, data):

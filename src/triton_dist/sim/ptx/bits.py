@@ -8,7 +8,7 @@ import numpy as np
 
 from .form import Form, Run, contents, numbers, opcode, pure, writer
 from .integers import binary, unary
-from .syntax import Immediate, Instruction
+from .syntax import Instruction
 from .types import TYPES
 
 _LOGIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
@@ -87,11 +87,9 @@ def _any_logic(instruction: Instruction) -> Run:
     kind = form.type(("b32",))
     form.done(5)
     reads = [contents(instruction, operand, 32) for operand in instruction.operands[1:4]]
-    table = instruction.operands[4]
-    if not isinstance(table, Immediate):
-        raise instruction.wrong("the table of lop3 is a number")
+    table = instruction.number(instruction.operands[4], "the table of lop3", 1 << 8)
     write = writer(instruction, instruction.operands[0], kind)
-    rows = [number for number in range(8) if int(table.value) >> number & 1]
+    rows = [number for number in range(8) if table >> number & 1]
 
     def run(frame, mask) -> None:
         a, b, c = (read(frame) for read in reads)

@@ -121,9 +121,9 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
         if instruction.opcode not in ("mov", "cvt"):
             raise instruction.wrong(f"a special register is read by mov and cvt only; move {operand.name} into a register first")
         register = SPECIAL[operand.name]
-        dtype = np.dtype(f"u{width // 8}")
-        if register.width != width and not (wider or width > register.width):
+        if width == B128.bits or (register.width != width and not (wider or width > register.width)):
             raise instruction.wrong(f"{operand.name} has {register.width} bits, but {width} are taken")
+        dtype = np.dtype(f"u{width // 8}")
         return lambda frame: np.atleast_1d(np.asarray(register.read(frame))).astype(dtype)
     raise instruction.wrong("a register or a number is taken here")
 

@@ -311,10 +311,7 @@ def _group(instruction: Instruction, form: Form) -> Step:
     form.done(1 if waits else 0)
     left = 0
     if waits:
-        (operand,) = instruction.operands
-        if not isinstance(operand, Immediate):
-            raise instruction.wrong("it takes the number of groups that may still be under way, a number")
-        left = int(operand.value)
+        left = instruction.number(instruction.operands[0], "the number of groups that may still be under way", 1 << 31)
 
     def run(frame, mask) -> None:
         state = state_of(frame.context)

@@ -126,6 +126,12 @@ class Instruction:
         """The error for what no assembler would take."""
         return InlineAssemblyError(f"{self.place}: {why}")
 
+    def number(self, operand: Operand, what: str, end: int) -> int:
+        """An operand that has to be a constant from 0 to ``end - 1``. what: the operand."""
+        if not isinstance(operand, Immediate) or not isinstance(operand.value, int) or not 0 <= operand.value < end:
+            raise self.wrong(f"{what} is a whole number from 0 to {end - 1}")
+        return operand.value
+
 
 @dataclass(frozen=True)
 class Use:
