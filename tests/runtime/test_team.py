@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.runtime.team import Team, find_team, stride_of
 
 MEBIBYTE = 1 << 20
+ROOT = Path(__file__).parents[2]
 
 
 def offset(tensor):
@@ -97,9 +99,8 @@ def test_only_members_may_use_a_team():
 
 def test_disjoint_teams_allocate_at_the_same_offsets():
     """In a process of its own: tensors of earlier tests that only some of the ranks have would lie in the way."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import disjoint_teams; disjoint_teams()"], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", f"from {__name__} import disjoint_teams; disjoint_teams()"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
