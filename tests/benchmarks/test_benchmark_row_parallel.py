@@ -8,46 +8,46 @@ from harness.results import load
 
 import triton_dist.ops
 
-BENCHMARKS = pytest.mark.parametrize("benchmark", [gemm_rs, gemm_ar], ids=["gemm_rs", "gemm_ar"])
+SCRIPTS = pytest.mark.parametrize("script", [gemm_rs, gemm_ar], ids=["gemm_rs", "gemm_ar"])
 
 
-def dry(benchmark, tmp_path, *words):
+def dry(script, tmp_path, *words):
     path = tmp_path / "out.json"
-    benchmark.main(["--dry-run", "--dry-ranks", "2", "--rounds", "6", "--json", str(path), *words])
+    script.main(["--dry-run", "--dry-ranks", "2", "--rounds", "6", "--json", str(path), *words])
     return load(path)
 
 
-@BENCHMARKS
-def test_every_method_of_a_sum_is_run_and_checked(benchmark, tmp_path):
-    report = dry(benchmark, tmp_path, "--rows", "7", "--variants")
-    scattered = benchmark.OPERATOR.scattered
+@SCRIPTS
+def test_every_method_of_a_sum_is_run_and_checked(script, tmp_path):
+    report = dry(script, tmp_path, "--rows", "7", "--variants")
+    scattered = script.OPERATOR.scattered
     assert report.complete and [case.sizes["M"] for case in report.cases] == [8 if scattered else 7] * 2
     for case in report.cases:
         states = {method.name: method.status for method in case.methods}
         left_out = set() if scattered else {"ours:rs_ag"}
-        assert set(states) == {*benchmark.METHODS, *benchmark.VARIANTS} - left_out
+        assert set(states) == {*script.METHODS, *script.VARIANTS} - left_out
         assert set(states.values()) == {"measured"}
         assert 0 < case.ours.error < case.ours.tolerance
         assert case.comparison.best_peer is not None and case.comparison.bound_us > 0
 
 
-@BENCHMARKS
-def test_a_wrong_sum_is_marked_wrong(benchmark, tmp_path, monkeypatch):
-    name = benchmark.OPERATOR.name
+@SCRIPTS
+def test_a_wrong_sum_is_marked_wrong(script, tmp_path, monkeypatch):
+    name = script.OPERATOR.name
     monkeypatch.setitem(vars(triton_dist.ops), name, lambda a, b, out, method="auto": out.zero_())
-    report = dry(benchmark, tmp_path, "--mode", "eager", "--methods", "ours", "nccl+cublas")
+    report = dry(script, tmp_path, "--mode", "eager", "--methods", "ours", "nccl+cublas")
     assert report.cases[0].ours.status == "wrong" and report.cases[0].comparison.ratio is None
 
 
-@BENCHMARKS
-def test_fp8_sums(benchmark, tmp_path, monkeypatch):
+@SCRIPTS
+def test_fp8_sums(script, tmp_path, monkeypatch):
     """The library's product needs a GPU, so it is replaced."""
     monkeypatch.setattr(row_parallel, "multiply", lambda a, b, out, one: out.copy_(a.float() @ b.float()))
-    report = dry(benchmark, tmp_path, "--mode", "eager", "--dtype", "fp8", "--methods", "ours")
+    report = dry(script, tmp_path, "--mode", "eager", "--dtype", "fp8", "--methods", "ours")
     assert report.cases[0].ours.status == "measured" and report.cases[0].ours.error > 0
 
 
-@BENCHMARKS
+@SCRIPTS
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -56,9 +56,9 @@ def test_fp8_sums(benchmark, tmp_path, monkeypatch):
         (["--shapes", "gpt5"], "invalid choice"),
     ],
 )
-def test_bad_arguments_of_sums(benchmark, words, message, capsys):
+def test_bad_arguments_of_sums(script, words, message, capsys):
     with pytest.raises(SystemExit):
-        benchmark.main(words)
+        script.main(words)
     assert message in capsys.readouterr().err
 
 
@@ -70,9 +70,9 @@ def test_the_row_parallel_shapes_of_the_models():
     assert sizes["gpt3-175b-mlp"] == (12288, 12288) and sizes["gpt3-175b-attention"] == (3072, 12288)
 
 
-@BENCHMARKS
-def test_methods_for_few_rows_are_left_out_of_large_cases(benchmark, monkeypatch):
+@SCRIPTS
+def test_methods_for_few_rows_are_left_out_of_large_cases(script, monkeypatch):
     monkeypatch.setattr(gemm_ar.dist, "get_world_size", lambda: 4)
-    names = [*benchmark.METHODS, *benchmark.VARIANTS]
-    small, large = ({name for name in names if benchmark.fits(name, rows, 8192)} for rows in (8, 16384))
-    assert small - large == {"ours:small", "ours:split"} | ({"torch-one-shot"} if benchmark is gemm_ar else set())
+    names = [*script.METHODS, *script.VARIANTS]
+    small, large = ({name for name in names if script.fits(name, rows, 8192)} for rows in (8, 16384))
+    assert small - large == {"ours:small", "ours:split"} | ({"torch-one-shot"} if script is gemm_ar else set())

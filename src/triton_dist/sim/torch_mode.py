@@ -78,6 +78,9 @@ _NO_ELEMENTS_READ = {
 }
 """Operators with a tensor argument that use only its shape, or return it under another shape."""
 
+_NEVER_RANDOM = {"_scaled_dot_product_flash_attention_for_cpu"}
+"""Operators that torch marks as random for what they refuse: dropout."""
+
 
 _SYMMETRIC = "symm_mem"
 """The operators of torch's symmetric memory, which meet those of other ranks."""
@@ -99,7 +102,7 @@ def _kind(func: Any) -> _Kind:
     if not schema.returns or any("Tensor" not in str(returned.type) for returned in schema.returns):
         in_place = bool(name.endswith("_") and not schema.returns)  # _foreach_add_ and the like
         return _Kind(writes=in_place)
-    random = torch.Tag.nondeterministic_seeded in func.tags
+    random = torch.Tag.nondeterministic_seeded in func.tags and name not in _NEVER_RANDOM
     if any(argument.alias_info is not None for argument in arguments):
         if random:
             draws = name in _DRAWS and len(arguments) == 1

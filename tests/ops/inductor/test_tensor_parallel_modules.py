@@ -142,7 +142,12 @@ def arguments_in_order(graph, traced_with: tuple, inputs: tuple) -> tuple:
 @pytest.mark.parametrize(
     ("options", "scales", "reason"),
     [
-        ({}, (torch.ones(32, 1), torch.ones(1, 16)), "scales of rows or blocks"),
+        pytest.param(
+            {},
+            (torch.ones(32, 1), torch.ones(1, 16)),
+            "scales of rows or blocks",
+            marks=pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch's CPU multiplies with one scale a matrix only"),
+        ),
         ({"out_dtype": FP8}, (torch.ones(()), torch.ones(()) * 2), "gives fp8"),
     ],
 )

@@ -92,6 +92,22 @@ def test_functional_operators_wait_their_turn():
     assert alone(fn) == ([24.0] * 3, [24.0] * 6, (6,), [24.0] * 3, [[4.0] * 3])
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_waits_its_turn(causal):
+    """torch marks it as random, for dropout, which the CPU's form refuses."""
+
+    def fn(gate):
+        q, k, v = torch.zeros(3, 1, 2, 16, 8).unbind()
+        v.fill_(1)
+        with torch.no_grad():
+            result, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+        assert gate.closed
+        gate.open()
+        return result.eq(1).all().item()
+
+    assert alone(fn)
+
+
 def test_earlier_values_are_not_overtaken_by_later_ones():
     def fn(gate):
         x = torch.ones(3)
