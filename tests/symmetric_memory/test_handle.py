@@ -46,7 +46,8 @@ def test_buffers_of_all_ranks():
         assert handle.get_signal_pad(after).numel() * 4 == symm_mem.get_signal_pad_size() == handle.signal_pad_size
         assert min(handle.buffer_ptrs_dev, handle.signal_pad_ptrs_dev) >= 1 << 32, "Triton would take it for an int32"
         assert handle.get_signal_pad(after, (2, 2), torch.int16, 4).data_ptr() == handle.signal_pad_ptrs[after] + 8
-        assert symm_mem.is_symm_mem_tensor(tensor) and not symm_mem.is_symm_mem_tensor(torch.empty(3))
+        knows = getattr(symm_mem, "is_symm_mem_tensor", None)  # newer than torch 2.11
+        assert knows is None or (knows(tensor) and not knows(torch.empty(3)))
         assert symm_mem.rendezvous(tensor, dist.group.WORLD).buffer_ptrs == handle.buffer_ptrs
         handle.barrier()
 

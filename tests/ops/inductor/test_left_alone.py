@@ -122,6 +122,7 @@ def test_dtypes_that_no_operator_takes(dtype, collective):
     assert f"multiplies {dtype} by {dtype}" in used.report[0].reason
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason='its scatter takes no "avg" while it is traced')
 def test_an_average_of_fp16_may_be_too_large():
     with pretended(2):
         (graph,) = traced(lambda x, w: scatter(x @ w, 0, "avg"), X.half(), W.half())

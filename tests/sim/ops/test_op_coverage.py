@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 
 from triton_dist.errors import UnsupportedOperationError
-from triton_dist.sim import emit_arith, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
+from triton_dist.sim import emit_arith, emit_asm, emit_control, emit_memory, emit_shape, emit_threads  # noqa: F401  (they fill HANDLERS)
 from triton_dist.sim.codegen import HANDLERS, generate
 from triton_dist.sim.ir import parse_module
 from triton_dist.sim.op_coverage import DIALECTS_LEFT_OUT, read_table
