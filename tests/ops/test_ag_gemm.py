@@ -67,6 +67,14 @@ def test_matches_torch(world, world_size, dtype, method):
 
 
 @pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("dtype", module.DTYPES)
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_what_is_chosen_matches_torch(world, world_size, dtype, by_columns):
+    """On one GPU that is the library's product: there is nothing to gather."""
+    assert max(world(body, world_size, args=(48, 64, 80, dtype), kwargs={"by_columns": by_columns})) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
 @pytest.mark.parametrize("method", ["fused", "fused_kernel"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
