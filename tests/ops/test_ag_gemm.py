@@ -19,7 +19,7 @@ from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import ag_gemm
 from triton_dist.ops.gemm import ag_gemm as module
-from triton_dist.ops.gemm import ag_gemm_kernels
+from triton_dist.ops.gemm import ag_gemm_kernels, library
 from triton_dist.ops.gemm.plan import METHODS, OWN_METHODS, Plan, Rates, Tiles, check_tiles, choose_plan, fused_time, split_time
 from triton_dist.runtime.world import require_world
 
@@ -72,6 +72,13 @@ def test_matches_torch(world, world_size, dtype, method):
 def test_what_is_chosen_matches_torch(world, world_size, dtype, by_columns):
     """On one GPU that is the library's product: there is nothing to gather."""
     assert max(world(body, world_size, args=(48, 64, 80, dtype), kwargs={"by_columns": by_columns})) < TOLERANCE[dtype]
+
+
+def test_products_that_the_library_does_not_know():
+    """cuBLAS multiplies e5m2 by e4m3 and the other way round, but not by itself."""
+    small, large = torch.float8_e4m3fn, torch.float8_e5m2
+    assert library.knows(small, small) and library.knows(small, large) and library.knows(large, small)
+    assert library.knows(torch.bfloat16, torch.bfloat16) and not library.knows(large, large)
 
 
 @pytest.mark.parametrize("by_columns", [True, False])

@@ -78,6 +78,16 @@ def test_sums_of_products_match_torch(world, world_size, dtype, operator, method
     assert max(found) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize(
+    ("operator", "method"), [*EVERY, (gemm_rs, "auto"), (gemm_ar, "auto")], ids=[*NAMES, "gemm_rs-auto", "gemm_ar-auto"]
+)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_fp8_weights_of_linear_layers(world, dtype, operator, method):
+    """What cuBLAS takes where sizes are multiples of 16, but not two matrices of e5m2."""
+    options = {"calls": 2, "turned": "b", "method": method}
+    assert max(world(body, 2, args=(operator, 16, 64, 48, dtype), kwargs=options)) < TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize(("operator", "method"), EVERY, ids=NAMES)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 200, 16), (17, 2100, 33), (3, 5, 257), (40, 128, 128)])
 def test_sums_of_products_of_odd_shapes(world, shape, operator, method):

@@ -163,14 +163,16 @@ _OPERATOR = Operator("ag_gemm", METHODS, lambda rows, team: rows * team.size, ga
 
 def _prepare(call: Call) -> Callable[[], None] | None:
     operands, team, group = call.operands, call.team, call.group
-    if team.size == 1 and call.method == "auto" and call.out.device.type == "cuda":  # on the simulator the kernel is what is of interest
+    own = call.method == "auto" and not library.knows(operands.a.dtype, operands.b.dtype)
+    if team.size == 1 and call.method == "auto" and not own and call.out.device.type == "cuda":  # the simulator is there for the kernel
         library.matmul(operands.a, operands.b, call.out, operands.scales)
         apply_to(call.out, operands.epilogue)
         if call.gathered is not None:
             call.gathered.copy_(operands.a)
         return None
     rows, itemsize = operands.a.shape[0], operands.a.element_size()
-    plan = choose_plan(call.method, team.size, rows, operands.columns, operands.depth, itemsize, call.out.device.type)
+    method = "fused" if own else call.method
+    plan = choose_plan(method, team.size, rows, operands.columns, operands.depth, itemsize, call.out.device.type)
     problem = _Problem(operands, call.out, team, group, call.tiles or plan.tiles)
     if plan.method in ("nccl", "torch"):
         gathered_product = library.nccl_ag_gemm if plan.method == "nccl" else library.torch_ag_gemm

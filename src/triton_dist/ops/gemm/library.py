@@ -12,6 +12,11 @@ from .operands import Operands
 _HALF_AND_MORE = (torch.float16, torch.bfloat16, torch.float32)
 
 
+def knows(a: torch.dtype, b: torch.dtype) -> bool:
+    """Whether cuBLAS multiplies matrices of these types, which are two of fp8 or two wider ones: it takes one of e5m2 at most."""
+    return not a == b == torch.float8_e5m2
+
+
 def matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -27,7 +32,7 @@ def matmul(
             torch.matmul(a, b, out=out)
         else:
             torch.addmm(bias, a, b, out=out)
-    elif a.device.type == "cuda" and b.stride(0) == 1 and not any(size % 16 for size in b.shape):
+    elif a.device.type == "cuda" and knows(a.dtype, b.dtype) and b.stride(0) == 1 and not any(size % 16 for size in b.shape):
         scale_a, scale_b = scales or (torch.ones((), device=a.device),) * 2
         fits = out.dtype != torch.float32  # the library adds no bias to fp32
         added = bias if fits else None
