@@ -289,3 +289,21 @@ def test_racy_twins_of_reduce_scatter_are_named(monkeypatch, tmp_path, right, wr
 
 def test_a_hanging_twin_of_reduce_scatter_is_named(monkeypatch, tmp_path):
     assert outcomes(monkeypatch, tmp_path, MEET, MEET.replace("now", "now + index")) == {"DeadlockError"}
+
+
+def into_its_own_part(count: int) -> bool:
+    """Programs write the result over this rank's part of ``x`` while others still read the parts beside it."""
+    rank, size, right = triton_dist.rank(), triton_dist.world_size(), []
+    for call in range(3):
+        x = torch.full((size * count,), float(call + rank), device=triton_dist.device())
+        part = x[rank * count : (rank + 1) * count]
+        reduce_scatter(x, out=part, method="one_shot")
+        right.append(bool((part == size * call + size * (size - 1) // 2).all()))
+    return all(right)
+
+
+@pytest.mark.parametrize("count", [50, 33, 64])
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_beside_the_result_are_not_read(seed, count, monkeypatch):
+    monkeypatch.setattr("triton_dist.ops.collectives.staging.BYTES_A_PROGRAM", 64)
+    assert all(triton_dist.simulate(into_its_own_part, 3, args=(count,), seed=seed, check="race"))

@@ -59,9 +59,8 @@ def reduce_scatter_kernel(
     piece = tl.cdiv(tl.cdiv(padded, tl.num_programs(0)), BLOCK) * BLOCK
     begin = tl.program_id(0).to(tl.int64) * piece
     end = tl.minimum(begin + piece, padded)
-    # Between two parts lies what nobody uses.
-    whole = tl.cast(count, tl.int64) * SIZE
-    copy_parts(x, staging + slot, begin, end, count, padded, whole, tl.cast(padded, tl.int64) * SIZE, SIZE, BLOCK, SIZE <= UNROLLED)
+    whole, staged = tl.cast(count, tl.int64) * SIZE, tl.cast(padded, tl.int64) * SIZE
+    copy_parts(x, staging + slot, begin, end, count, count, padded, whole, staged, SIZE, BLOCK, SIZE <= UNROLLED)
     peers = dl.consume_token(peer_staging, meet(arrived, peer_arrived, index, SIZE, now, WORDS))
     mine = slot + index.to(tl.int64) * padded
     for first in range(begin, end, BLOCK):

@@ -50,21 +50,23 @@ def peer_pointers(peer_staging, peer, size, ELEMENT: tl.constexpr):
 
 @triton.jit
 def copy_parts(
-    source, target, begin, end, source_part, target_part, readable, writable, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    source, target, begin, end, source_end, source_part, target_part, readable, writable, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     UNROLLED: tl.constexpr,
 ):  # fmt: skip
-    """Elements ``[begin, end)`` of each of ``SIZE`` parts of ``source`` become those of ``target``; those that can't be read become 0.
+    """Elements ``[begin, end)`` of each of ``SIZE`` parts of ``source`` become those of ``target``; those that are not there become 0.
 
-    source_part, target_part: elements from one part to the next. readable, writable: elements of all parts, in source and target. UNROLLED:
-    the loads of all parts are under way together; else each has to wait for the store before it.
+    source_end: elements of a part of ``source``; those behind them are not read, another program may write them. source_part, target_part:
+    from one part to the next. readable, writable: elements of all parts, in source and target. UNROLLED: the loads of all parts are under
+    way together; else each has to wait for the store before it.
     """
+    read = tl.minimum(end, source_end)
     if UNROLLED:
         for first in range(begin, end, BLOCK):
             inner = first + tl.arange(0, BLOCK)
             values = ()
             for part in tl.static_range(SIZE):
                 offset = tl.cast(source_part, tl.int64) * part + inner
-                values = values + (tl.load(source + offset, mask=(inner < end) & (offset < readable), other=0.0),)  # type: ignore[assignment]
+                values = values + (tl.load(source + offset, mask=(inner < read) & (offset < readable), other=0.0),)  # type: ignore[assignment]
             for part in tl.static_range(SIZE):
                 offset = tl.cast(target_part, tl.int64) * part + inner
                 tl.store(target + offset, values[part], mask=(inner < end) & (offset < writable))
@@ -73,7 +75,7 @@ def copy_parts(
             for first in range(begin, end, BLOCK):
                 inner = first + tl.arange(0, BLOCK)
                 offset = tl.cast(source_part, tl.int64) * part + inner
-                value = tl.load(source + offset, mask=(inner < end) & (offset < readable), other=0.0)
+                value = tl.load(source + offset, mask=(inner < read) & (offset < readable), other=0.0)
                 offset = tl.cast(target_part, tl.int64) * part + inner
                 tl.store(target + offset, value, mask=(inner < end) & (offset < writable))
 

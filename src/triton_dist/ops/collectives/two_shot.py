@@ -88,14 +88,14 @@ def two_shot_kernel(
     end = tl.minimum(begin + piece, part)
     results = staging + capacity
     if not READ:
-        copy_parts(x, staging, begin, end, part, part, count, padded, SIZE, BLOCK, SIZE <= UNROLLED)
+        copy_parts(x, staging, begin, end, part, part, part, count, padded, SIZE, BLOCK, SIZE <= UNROLLED)
     source, target = place_of(x if READ else staging, staging), place_of(out if WRITTEN else results, staging)
     told = dl.consume_token(places, meet_at_places(places, telling, now, source, target, SIZE, WORDS)) + program * 2 * SIZE
     mine = index.to(tl.int64) * part
     _reduce_to_all(peer_staging, told, begin, tl.minimum(end, padded - mine), mine, SIZE, staging.dtype.element_ty, SUM, OP, SIZE, BLOCK)
     results = dl.consume_token(results, meet_again(done, ending, now, SIZE, WORDS))
     if not WRITTEN:
-        copy_parts(results, out, begin, end, part, part, count, count, SIZE, BLOCK, SIZE <= UNROLLED)
+        copy_parts(results, out, begin, end, part, part, part, count, count, SIZE, BLOCK, SIZE <= UNROLLED)
     tl.store(epochs + program, now)
 
 

@@ -34,8 +34,7 @@ def is_known(actor: Any, release: Release) -> bool:
     if len(entries) == 1:
         slot, time = entries[0]
         if told.get(slot, 0) < time:  # nobody was ever told: what most waits find
-            launch = getattr(by, "launch", None)
-            return launch is not None and launch.end is not None and actor.seen.coarse_at(launch.end[0]) >= launch.end[1]
+            return _has_its_end(actor.seen, by)
     return _knows(actor.seen, release)
 
 
@@ -49,11 +48,14 @@ def _knows(clock: Clock, release: Release) -> bool:
             slot, time = release.entries[0]
             if clock.has(slot, time + 1):
                 return True
-        # Of a launch that has finished, a clock may say no more than that.
-        launch = getattr(release.actor, "launch", None)
-        end = None if launch is None else launch.end
-        return end is not None and clock.coarse_at(end[0]) >= end[1]
+        return _has_its_end(clock, release.actor)
     return release.touch is not None and release.actor.comes_before(release.touch, clock)
+
+
+def _has_its_end(clock: Clock, actor: Any) -> bool:
+    """Whether a clock has the end of a program's launch: of one that has finished it may say no more than that."""
+    launch = getattr(actor, "launch", None)
+    return launch is not None and launch.end is not None and clock.coarse_at(launch.end[0]) >= launch.end[1]
 
 
 def _includes(by: Release, one: Release) -> bool:
@@ -168,10 +170,8 @@ class Word:
             state = next((number for number in range(last, state, -1) if is_known(actor, writes[number - 1])), state)
         holds, half = COMPARISONS[compare], 1 << (8 * self.itemsize - 1)
         while state < last:
-            if holds(values[state], expected, half):
-                write = writes[state]
-                if not is_known(actor, write):
-                    break
+            if holds(values[state], expected, half) and not is_known(actor, writes[state]):
+                break
             state += 1
         if len(seen_by) > 256:
             seen_by.clear()
