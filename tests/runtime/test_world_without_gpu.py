@@ -43,7 +43,9 @@ def run(part):
     return [process.returncode for process in ranks], said
 
 
-@pytest.mark.parametrize("part", ["joined", "timed_out", "finalize_tells", "killed", "not_registered"])
+@pytest.mark.parametrize(
+    "part", ["joined", "timed_out", "finalize_tells", "killed", "not_registered", "ends_its_threads", "ends_without_leaving"]
+)
 def test_world(part):
     codes, said = run(part)
     assert codes == [0, -signal.SIGKILL if part == "killed" else 0], "\n".join(said)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -167,6 +169,29 @@ def not_registered() -> None:
         raise AssertionError("no error")
     except triton_dist.errors.TritonDistError as error:
         assert "not supported" in str(error)
+
+
+def threads_of_gloo() -> int:
+    """Of this process. One that lets go of a tensor while Python ends aborts it."""
+    return sum(path.read_text().strip() == "pt_gloo_runloop" for path in Path("/proc/self/task").glob("*/comm"))
+
+
+def ends_its_threads() -> None:
+    """Those of the world's own group end with it; those of torch's default group stay."""
+    dist.all_reduce(torch.ones(1))
+    before = threads_of_gloo()
+    triton_dist.initialize(wait_timeout=3)
+    world._process_world.gather(1)
+    during = threads_of_gloo()
+    triton_dist.finalize()
+    assert before == threads_of_gloo() < during, (before, during, threads_of_gloo())
+
+
+def ends_without_leaving() -> None:
+    """They end before Python does, though the program leaves no world. (What is registered first is called last.)"""
+    atexit.register(lambda: threads_of_gloo() and os._exit(1))
+    triton_dist.initialize(wait_timeout=3)
+    world._process_world.gather(1)
 
 
 if __name__ == "__main__":

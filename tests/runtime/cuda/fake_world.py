@@ -22,11 +22,11 @@ import torch.distributed as dist
 from tests.runtime.cuda.fake_driver import FakeDriver
 from triton_dist.runtime import world as runtime_world
 from triton_dist.runtime.address_map import CONTEXT, STRIDE
+from triton_dist.runtime.control_group import ControlGroup
 from triton_dist.runtime.cuda import device_memory, driver
 from triton_dist.runtime.cuda.heap import CudaHeap
 from triton_dist.runtime.cuda.peers import check_peers
 from triton_dist.runtime.cuda.world import CudaWorld
-from triton_dist.runtime.launcher import TIMEOUT
 from triton_dist.runtime.symmetric import address_of
 
 HEAP = 16 << 20
@@ -46,13 +46,13 @@ class FakeWorld(CudaWorld):
         self.workspaces, self.shmem_initialized = {}, False
         self.synchronized = 0
         self._watchdog = self._board = None  # they are tested in test_world_without_gpu.py
-        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._control = ControlGroup()
         try:
             check_peers(0, self.world_size, self.gather)
             self.streams = self  # type: ignore[assignment]
             self.heap = CudaHeap(self, heap_size)
         except BaseException:
-            dist.destroy_process_group(self._control)
+            self._control.end()
             raise
         runtime_world._process_world = self
 
@@ -68,7 +68,7 @@ class FakeWorld(CudaWorld):
     def leave(self) -> None:
         self.gather("closing")
         self.together("leaving", self.heap.close)
-        dist.destroy_process_group(self._control)
+        self._control.end()
         runtime_world._process_world = None
 
     def words(self, offset: int, count: int) -> list[int]:

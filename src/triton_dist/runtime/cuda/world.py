@@ -23,6 +23,7 @@ from .. import context_layout, peers
 from ..address_map import CONTEXT, MAX_WORLD_SIZE
 from ..agreement import agreed
 from ..context_words import first_words
+from ..control_group import ControlGroup
 from ..inductor_imports import import_names_in_inductor
 from ..launcher import TIMEOUT, check_launcher
 from ..wait_board import BlockName, WaitBoard, remove_stale
@@ -34,7 +35,6 @@ from .mapping import data_base
 from .nvshmem import NvshmemBacking
 from .peers import check_peers
 from .streams import CudaStreams
-from .team_gather import gather_among
 from .watchdog import Watchdog
 
 _STREAMS_OF_TORCH = 32
@@ -80,7 +80,7 @@ class CudaWorld:
         self._board_pointer = 0
         self._watchdog: Watchdog | None = None
         self._nvshmem: NvshmemBacking | None = None
-        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._control = ControlGroup()
         try:
             self.together("looking at the world", self._check_place)
             self._gpus = check_peers(self.device.index, self.world_size, self.gather)
@@ -93,7 +93,7 @@ class CudaWorld:
         except TritonDistError:
             # All ranks have failed alike, and have nothing mapped; initialize() may be called again.
             self._drop_board()
-            dist.destroy_process_group(self._control)
+            self._control.end()
             raise
         self._watch(wait_timeout)
         import_names_in_inductor()
@@ -103,13 +103,8 @@ class CudaWorld:
     def gather(self, value: Any) -> list[Any]:
         """Every rank's ``value``, by rank. Raises PeerLostError, WaitTimeoutError when ranks don't come."""
         if self._watchdog is None:
-            return self._gather(value)
-        return self._watchdog.run_bounded("a call that all ranks make together", lambda: self._gather(value))
-
-    def _gather(self, value: Any) -> list[Any]:
-        values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value, group=self._control)
-        return values
+            return self._control.gather(value)
+        return self._watchdog.run_bounded("a call that all ranks make together", lambda: self._control.gather(value))
 
     def together(self, what: str, act: Callable[[], Any]) -> None:
         """Run ``act`` on every rank; if it fails on one, raise an error of that rank's class on all."""
@@ -120,10 +115,9 @@ class CudaWorld:
         if tuple(ranks) == tuple(range(self.world_size)):
             return self.gather(value)
         if self._watchdog is None:
-            return gather_among(ranks, self.rank, value, self._control)
-        return self._watchdog.run_bounded(
-            "a call that the ranks of a team make together", lambda: gather_among(ranks, self.rank, value, self._control)
-        )
+            return self._control.gather_among(ranks, value)
+        what = "a call that the ranks of a team make together"
+        return self._watchdog.run_bounded(what, lambda: self._control.gather_among(ranks, value))
 
     def _check_place(self) -> None:
         if self.world_size > MAX_WORLD_SIZE:
@@ -270,7 +264,7 @@ class CudaWorld:
         self._drop_board()
         if meets:
             self.gather("closed")
-        dist.destroy_process_group(self._control)
+        self._control.end()
         return None if told else failure
 
     def _meets_to_close(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TritonDistError
 from ...runtime.attempts import HANGS
-from ...runtime.cuda.team_gather import gather_among
+from ...runtime.control_group import ControlGroup
 
 if TYPE_CHECKING:
     from .world import CpuWorld
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ProcessAttempts:
     """Attempts of one process. A deadlock is one of all processes, so it can be taken back where all of them take part only."""
 
-    def __init__(self, world: CpuWorld, control: Any) -> None:
+    def __init__(self, world: CpuWorld, control: ControlGroup) -> None:
         self._world = world
         self._control = control
 
@@ -39,7 +39,7 @@ class ProcessAttempts:
         """By gloo: messages on boards are waits, which end in a world that has failed."""
         self._world.engine.tells_in_torch_distributed = False  # who is in there hears of a hang behind it
         try:
-            return gather_among(ranks, self._world.rank, value, self._control)
+            return self._control.gather_among(ranks, value)
         finally:
             self._world.engine.tells_in_torch_distributed = True
 

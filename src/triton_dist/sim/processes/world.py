@@ -19,6 +19,7 @@ from ...errors import InvalidArgumentError, TritonDistError, UnreachablePeerErro
 from ...runtime.address_map import CONTEXT, MAX_WORLD_SIZE
 from ...runtime.agreement import agreed
 from ...runtime.context_words import first_words
+from ...runtime.control_group import ControlGroup
 from ...runtime.cuda.blocks import Block
 from ...runtime.launcher import TIMEOUT, check_launcher
 from .. import context as rank_context
@@ -65,19 +66,19 @@ class CpuWorld(RankContext):
         if not dist.is_initialized():
             check_launcher()
             dist.init_process_group("gloo", timeout=TIMEOUT)
-        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._control = ControlGroup()
         rank, world_size = dist.get_rank(), dist.get_world_size()
         self._engine: Engine | None = None
         self._thread = threading.current_thread()
         try:
-            agreed(self._gather_by_gloo, range(world_size), "looking at the world", lambda: _check_place(world_size))
-            if len(set(self._gather_by_gloo(_host()))) > 1:
+            agreed(self._control.gather, range(world_size), "looking at the world", lambda: _check_place(world_size))
+            if len(set(self._control.gather(_host()))) > 1:
                 raise UnreachablePeerError("the ranks are on several hosts; the symmetric heap reaches the processes of one host")
-            self._segments = join_segments(rank, world_size, self._gather_by_gloo)
+            self._segments = join_segments(rank, world_size, self._control.gather)
             boards = self._segments.boards
             if rank == 0:
                 SharedLock(boards[0].lock_address, create=True)
-            self._gather_by_gloo("lock made")
+            self._control.gather("lock made")
             lock = SharedLock(boards[0].lock_address)
             machine = ProcessMachine(rank, world_size, GuardedMemory(Baton()), lock)
             self._engine = Engine(rank, boards, lock, machine, wait_timeout)
@@ -94,7 +95,7 @@ class CpuWorld(RankContext):
         except BaseException:
             if self._engine is not None:
                 self._engine.stop()
-            dist.destroy_process_group(self._control)
+            self._control.end()
             raise
         self._modes = RankModes(self)
         self._torch_functions = contextlib.ExitStack()
@@ -123,12 +124,6 @@ class CpuWorld(RankContext):
         self.engine.say_ended(getattr(sys, "last_value", None))
 
     # ------------------------------------------------------------------ agreement
-
-    def _gather_by_gloo(self, value: Any) -> list[Any]:
-        """``gather`` before there are boards."""
-        values: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(values, value, group=self._control)
-        return values
 
     def _block_for_ranks(self, what: str | Callable[[], str], ready: Callable[[], bool]) -> None:
         self.engine.block(self, what, ready, joint=True)
@@ -241,8 +236,7 @@ class CpuWorld(RankContext):
         self.engine.say_ended()
         self.machine.close()
         self.heap.close()
-        if dist.is_initialized():  # the program may have ended it before
-            dist.destroy_process_group(self._control)
+        self._control.end()
         return None if told else failure
 
 
