@@ -18,7 +18,7 @@ from harness.row_parallel import Call, Inputs, Operator, heap_size, make_cases, 
 from harness.run import run_cases
 
 METHODS = ("ours", "nccl+cublas", "torch-one-shot", "torch-two-shot", "cublas", "nccl-all-reduce", "our-all-reduce")
-VARIANTS = tuple(f"ours:{name}" for name in ("split", "two_shot", "small", "all_reduce", "rs_ag"))
+VARIANTS = tuple(f"ours:{name}" for name in ("split", "two_shot", "small", "all_reduce", "pipelined"))
 TORCH_ONE_SHOT_BYTES = 8 << 20
 
 
@@ -74,7 +74,7 @@ def fits(name: str, rows: int, columns: int) -> bool:
     limits = {
         "ours:small": rows <= 128,
         "ours:split": nbytes <= 16 << 20,
-        "ours:rs_ag": rows % ranks == 0,
+        "ours:pipelined": rows >= ranks,
         "torch-one-shot": nbytes <= TORCH_ONE_SHOT_BYTES,
     }
     return limits.get(name, True)

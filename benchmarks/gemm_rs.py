@@ -19,7 +19,7 @@ from harness.row_parallel import Call, Inputs, Operator, heap_size, make_cases, 
 from harness.run import run_cases
 
 METHODS = ("ours", "nccl+cublas", "torch-fused", "cublas", "nccl-reduce-scatter")
-VARIANTS = tuple(f"ours:{name}" for name in ("pipelined", "halves", "direct", "fused", "split", "small"))
+VARIANTS = tuple(f"ours:{name}" for name in ("pipelined", "direct", "fused", "split", "small"))
 
 
 def make_calls(machine: Machine, inputs: Inputs) -> dict[str, Call]:

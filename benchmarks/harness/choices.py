@@ -36,8 +36,8 @@ def _of_product(operator: str, case: CaseResult) -> str:
     rows, columns, depth = (case.sizes[name] for name in "MNK")
     size, itemsize = case.world_size, _ITEMSIZE.get(case.dtype, 1)
     if operator == "gemm_ar":
-        return scatter_plan.choose_ar_method("auto", size, rows * columns * 2, "cuda")
+        return scatter_plan.choose_ar_method("auto", size, rows, columns * 2, "cuda")
     shape = (-(-rows // size), columns, depth, itemsize)
     if operator == "ag_gemm":
         return plan.choose_plan("auto", size, *shape, "cuda").method
-    return scatter_plan.choose_rs_method("auto", size, *shape, "cuda", tma=True, library=True)
+    return scatter_plan.choose_rs_method("auto", size, *shape, "cuda", library=True)

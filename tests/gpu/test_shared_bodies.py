@@ -19,6 +19,7 @@ MODULES = (
     "ops.test_broadcast",
     "ops.test_epilogues",
     "ops.test_gemm_gradients",
+    "ops.test_gemm_pieces",
     "ops.test_gemm_rs",
     "ops.test_groups",
     "ops.test_long_lived_epochs",

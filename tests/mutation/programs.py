@@ -229,7 +229,7 @@ def products(method: str, tiles: Tiles, sizes: tuple[tuple[int, int, int], ...],
             assert (out.double() - reference).abs().max() / reference.abs().max() < 8e-3, "the product is wrong"
 
 
-def sums_of_products(operator, method: str, sizes: tuple[tuple[int, int, int], ...], tiles: Tiles | None = None) -> None:
+def sums_of_products(operator, method: str, sizes: tuple[tuple[int, int, int], ...], **options) -> None:
     """Calls back to back; A is overwritten as soon as a call is queued."""
     rank, size, checks = triton_dist.rank(), triton_dist.world_size(), []
     for call, (rows, columns, depth) in enumerate(sizes):
@@ -237,12 +237,20 @@ def sums_of_products(operator, method: str, sizes: tuple[tuple[int, int, int], .
         weights = [torch.randn(depth, columns, generator=torch.Generator().manual_seed(10 * call + r)) for r in range(size)]
         matrices, weights = [[matrix.bfloat16() for matrix in those] for those in (matrices, weights)]
         a = matrices[rank].clone()
-        out = operator(a, weights[rank], method=method, **({} if tiles is None else {"tiles": tiles}))
+        out = operator(a, weights[rank], method=method, **options)
         a.zero_()
         reference = sum(a.double() @ b.double() for a, b in zip(matrices, weights, strict=True))
         checks.append((out, reference[rank * rows : (rank + 1) * rows] if operator is gemm_rs else reference))
     for out, reference in checks:
         assert (out.double() - reference).abs().max() / reference.abs().max() < 8e-3, "the product is wrong"
+
+
+def in_pieces(operator, count: int, sizes: tuple[tuple[int, int, int], ...]) -> None:
+    sums_of_products(operator, "pipelined", sizes, pieces=count)
+
+
+def scattered(sizes: tuple[tuple[int, int, int], ...]) -> None:
+    sums_of_products(gemm_rs, "fused", sizes, tiles=SCATTERED)
 
 
 def tutorial() -> None:
@@ -344,12 +352,12 @@ AG_GEMM = [
 ]
 SCATTERED = Tiles(m=16, n=32, k=32, programs=3, group=2)
 TWO_SIZES = (ODD, ODD, (40, 17, 20), ODD)
-GEMM_RS = [
-    Case(sums_of_products, size, (gemm_rs, method, TWO_SIZES), SMALL_GPU) for method in ("pipelined", "halves", "direct") for size in (2, 3)
-]
+GEMM_RS = [Case(sums_of_products, size, (gemm_rs, "direct", TWO_SIZES), SMALL_GPU) for size in (2, 3)]
+GEMM_AR = [Case(in_pieces, size, (gemm_ar, count, TWO_SIZES), SMALL_GPU) for size, count in ((2, 3), (3, 2))]
+PIECES = [Case(in_pieces, size, (gemm_rs, count, TWO_SIZES), SMALL_GPU) for size in (2, 3) for count in (1, 3)]
 GEMM_SUMS = [
     Case(sums_of_products, 3, (gemm_rs, "pipelined", (*TWO_SIZES, (70, 40, 20), ODD)), SMALL_GPU),
-    Case(sums_of_products, 3, (gemm_rs, "fused", (EVEN, EVEN, EVEN), SCATTERED), SMALL_GPU),
+    Case(scattered, 3, ((EVEN, EVEN, EVEN),), SMALL_GPU),
     *(Case(sums_of_products, 3, (operator, "split", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
     *(Case(sums_of_products, size, (gemm_ar, "two_shot", (*TWO_SIZES, (70, 40, 20), ODD))) for size in (2, 3)),
     *(Case(sums_of_products, 2, (operator, "small", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),

@@ -18,8 +18,8 @@ from triton_dist.ops.gemm.plan import Tiles
 
 OWN = [
     *((ag_gemm, method) for method in ("fused", "fused_kernel", "pipelined", "split")),
-    *((gemm_rs, method) for method in ("pipelined", "halves", "direct", "split", "small")),
-    *((gemm_ar, method) for method in ("split", "two_shot", "small", "all_reduce", "rs_ag")),
+    *((gemm_rs, method) for method in ("pipelined", "direct", "split", "small")),
+    *((gemm_ar, method) for method in ("split", "two_shot", "small", "all_reduce", "pipelined")),
 ]
 BY_LIBRARY = [(ag_gemm, "nccl"), (gemm_rs, "library"), (gemm_ar, "library")]
 BY_DESCRIPTORS = [(ag_gemm, "fused"), (ag_gemm, "fused_kernel"), (gemm_rs, "fused")]

@@ -16,14 +16,14 @@ import triton_dist
 from tests.ops.twins import twin_of
 from triton_dist import errors
 from triton_dist.ops import gemm_ar, gemm_rs
-from triton_dist.ops.gemm import gemm_rs_kernels, scatter_plan, scattering, slots, small
+from triton_dist.ops.gemm import gemm_rs_kernels, pieces, scatter_plan, scattering, slots, small
 from triton_dist.ops.gemm.plan import Tiles
 from triton_dist.runtime.team import Team
 from triton_dist.runtime.world import require_world
 
 module = importlib.import_module("triton_dist.ops.gemm.gemm_rs")
-RS_OWN = ("pipelined", "halves", "direct", "split", "small")
-AR_OWN = ("split", "two_shot", "small", "all_reduce", "rs_ag")
+RS_OWN = ("pipelined", "direct", "split", "small")
+AR_OWN = ("split", "two_shot", "small", "all_reduce", "pipelined")
 EVERY = [*((gemm_rs, method) for method in RS_OWN), *((gemm_ar, method) for method in AR_OWN)]
 NAMES = [f"{operator.__name__}-{method}" for operator, method in EVERY]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -300,7 +300,7 @@ def square(**options) -> torch.Tensor:
         (lambda: gemm_rs(torch.randn(4, 4), torch.randn(4, 4).half()), "both have to be one of"),
         (lambda: gemm_rs(torch.randn(5, 4), torch.randn(4, 4)), "append 1 rows of zeros"),
         (lambda: square(method="dma"), "use 'auto' or one of"),
-        (lambda: gemm_ar(torch.randn(4, 4), torch.randn(4, 4), method="pipelined"), "use 'auto' or one of"),
+        (lambda: gemm_ar(torch.randn(4, 4), torch.randn(4, 4), method="direct"), "use 'auto' or one of"),
         (lambda: square(method="library"), "init_process_group"),
         (lambda: square(method="torch"), "on GPUs"),
         (lambda: square(out_dtype=torch.int8), "can't be torch.int8"),
@@ -315,7 +315,9 @@ def square(**options) -> torch.Tensor:
         (lambda: square(method="fused"), "that TMA can describe"),
         (lambda: square(tiles=Tiles(8, 16, 16)), "powers of 2"),
         (lambda: square(tiles=Tiles(16, 16, 16, blocks=2)), "between 1 and 1"),
-        (lambda: gemm_ar(torch.randn(5, 4), torch.randn(4, 4), method="rs_ag"), "that 2 divides"),
+        (lambda: gemm_ar(torch.randn(1, 4), torch.randn(4, 4), method="pipelined"), "at least 2 rows"),
+        (lambda: square(pieces=9), "a number from 1 to 8"),
+        (lambda: gemm_ar(torch.randn(4, 4), torch.randn(4, 4), pieces=True), "a number from 1 to 8"),
     ],
 )
 def test_bad_input_of_sums_is_named(make, message):
@@ -435,15 +437,16 @@ def test_racy_twins_of_two_shot_sums_are_wrong_under_some_schedule(monkeypatch, 
     assert "DataRaceError" in outcomes("two_shot", gemm_ar, check="race")
 
 
-@pytest.mark.parametrize("method", ["pipelined", "halves", "direct"])
+@pytest.mark.parametrize("method", ["pipelined", "direct"])
 def test_blocks_sent_before_the_slot_is_free_are_a_race(monkeypatch, method):
     """The stream does not wait for the peer's word."""
-    queue = module.signal_batch
+    where = pieces if method == "pipelined" else module
+    queue = where.signal_batch
 
     def forget(steps, *side_stream):
-        queue([step for step in steps if not isinstance(step, module.Wait)], *side_stream)
+        queue([step for step in steps if not isinstance(step, where.Wait)], *side_stream)
 
-    monkeypatch.setattr(module, "signal_batch", forget)
+    monkeypatch.setattr(where, "signal_batch", forget)
     assert "DataRaceError" in outcomes(method, check="race")
 
 
@@ -467,19 +470,25 @@ def test_the_choice_follows_the_costs(monkeypatch):
 
 
 def test_the_choice_between_two_ranks():
-    """By what was measured: tiles that fill the GPU's turns badly are not for "fused", nor is what TMA can't have."""
+    """By what was measured."""
 
-    def chosen(rows: int, columns: int, depth: int = 4096, tma: bool = True, itemsize: int = 2) -> str:
-        return scatter_plan.choose_rs_method("auto", 2, rows, columns, depth, itemsize, "cuda", tma)
+    def chosen(rows: int, columns: int, itemsize: int = 2) -> str:
+        return scatter_plan.choose_rs_method("auto", 2, rows, columns, 4096, itemsize, "cuda")
 
-    assert chosen(1, 4096) == chosen(511, 4096) == "split"
-    assert chosen(512, 4096) == chosen(512, 8192) == chosen(512, 12288) == chosen(1024, 4096, 7168) == "fused"
-    assert chosen(512, 5120) == chosen(512, 4096, tma=False) == "split"
-    assert chosen(768, 5120) == chosen(1024, 5120) == "pipelined" and chosen(1024, 8192) == "halves"
-    assert chosen(768, 5120, 12800) == chosen(1024, 5120, 12800) == chosen(1024, 8192, 14336) == "direct"
-    assert chosen(2048, 8192) == "direct" and chosen(2048, 5120) == "halves"
+    assert chosen(1, 4096) == chosen(511, 12288) == chosen(512, 4096) == "split"
+    assert chosen(512, 5120) == chosen(768, 4096) == chosen(8192, 12288) == "pipelined"
     assert chosen(2048, 8192, itemsize=1) in scatter_plan.RS_METHODS
-    sums = [scatter_plan.choose_ar_method("auto", 2, nbytes, "cuda") for nbytes in (1 << 20, 2 << 20, 8 << 20, 9 << 20)]
-    assert sums == ["all_reduce", "split", "split", "all_reduce"]
-    sums = [scatter_plan.choose_ar_method("auto", 4, nbytes, "cuda") for nbytes in (256 << 10, 512 << 10, 8 << 20, 9 << 20)]
-    assert sums == ["all_reduce", "two_shot", "two_shot", "all_reduce"]
+
+
+def test_the_choice_for_sums_on_all_ranks():
+    """By the bytes of the result; pieces are larger where a product is short."""
+
+    def chosen(size: int, nbytes: int, rows: int = 1024) -> str:
+        return scatter_plan.choose_ar_method("auto", size, rows, nbytes // rows, "cuda")
+
+    sums = [chosen(2, mib << 20) for mib in (1, 2, 8, 9, 16, 17)]
+    assert sums == ["all_reduce", "split", "split", "two_shot", "two_shot", "pipelined"]
+    sums = [chosen(4, kib << 10) for kib in (256, 512, 32 << 10, 33 << 10)]
+    assert sums == ["all_reduce", "two_shot", "two_shot", "pipelined"] and chosen(4, 64 << 20, rows=2) == "two_shot"
+    counts = [scatter_plan.pieces_of_sum(2, 8192, rows, 16384) for rows in (1, 2048, 4096, 8192, 1 << 20)]
+    assert counts == [1, 1, 2, 4, scatter_plan.MAX_PIECES] and scatter_plan.pieces_of_sum(2, 8192, 8192, 4096) == 2

@@ -14,6 +14,7 @@ from . import library
 from .epilogues import apply_to
 from .operands import Operands, Request, checked_operands, checked_output
 from .plan import Tiles, check_tiles
+from .scatter_plan import MAX_PIECES
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Operator:
 class Call:
     """One call with checked arguments, for an operator to carry out.
 
-    tiles: as given; None leaves them to the operator. gathered: see ``Request``.
+    tiles, pieces: as given; None leaves them to the operator. gathered: see ``Request``.
     """
 
     operands: Operands
@@ -47,6 +48,7 @@ class Call:
     method: str
     tiles: Tiles | None
     gathered: torch.Tensor | None = None
+    pieces: int | None = None
 
 
 def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Callable[[], None] | None]) -> torch.Tensor:
@@ -95,4 +97,6 @@ def _checked(operator: Operator, request: Request, team: Team) -> Call:
     out = checked_output(what, request.out, operator.result_rows(operands.a.shape[0], team), operands, strided=operator.gathers)
     if request.tiles is not None:
         check_tiles(request.tiles, operator.most_blocks, operands.a.element_size())
-    return Call(operands, out, team, request.group, request.method, request.tiles, request.gathered)
+    if request.pieces is not None and not (type(request.pieces) is int and 1 <= request.pieces <= MAX_PIECES):
+        raise InvalidArgumentError(f"{what}: pieces={request.pieces!r}; give a number from 1 to {MAX_PIECES}, or None")
+    return Call(operands, out, team, request.group, request.method, request.tiles, request.gathered, request.pieces)

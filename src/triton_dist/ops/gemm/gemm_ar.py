@@ -1,11 +1,10 @@
 """GEMM + all-reduce: every rank gets ``sum over the ranks of a @ b``.
 
-"all_reduce": cuBLAS, then ``ops.all_reduce``: for the smallest results, and for large ones. "split": cuBLAS, then one kernel that pushes
-the product to all ranks and adds up what the others pushed: between two ranks, where nothing moves less. "two_shot": the same with parts
-of the product: each rank adds up one, and pushes the sum to all. Neither copies what travels: it goes from the product into the memory of
-the rank that reads it. "small": a single kernel, which multiplies and pushes its tiles from registers. "rs_ag": ``gemm_rs``, whose products
-run while earlier ones travel, then an all-gather of the rows: for products that take longer than half of the reducing. "library": cuBLAS,
-then ``torch.distributed``.
+"all_reduce": cuBLAS, then ``ops.all_reduce``: for the smallest results. "split": cuBLAS, then one kernel that pushes the product to all
+ranks and adds up what the others pushed: between two ranks, where nothing moves less. "two_shot": the same with parts of the product: each
+rank adds up one, and pushes the sum to all. Neither copies what travels: it goes from the product into the memory of the rank that reads
+it. "pipelined": products in pieces, whose sums travel while others are multiplied, see ``ar_pipeline``: for large results. "small": one
+kernel, which multiplies and pushes its tiles from registers. "library": cuBLAS, then ``torch.distributed``.
 
 Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
 and rounded once: the same bits on all ranks and in all runs. ("library", and "all_reduce" of what it leaves to a library: as that does it.)
@@ -18,25 +17,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from triton.runtime.jit import JITFunction
 
-from ...errors import InvalidArgumentError
-from ..collectives.all_gather import gather_launch
 from ..collectives.all_reduce import all_reduce
-from ..collectives.arguments import library_can, process_group_of
-from ..team import GrowingBuffer, Team, workspace
+from ..team import Team
 from . import library
+from .ar_pipeline import pipelined
 from .call import Call, Operator, run_call
 from .epilogues import Epilogue, apply_to, arguments_of, refuse_epilogue
-from .gemm_rs import run_gemm_rs
 from .gradients import GemmAr, refuse_output, wants_gradient
 from .operands import Operands, Request
 from .scatter_plan import AR_METHODS, choose_ar_method
 from .small import push_and_add_launch, small_launch, suits_small, two_shot_launch
-
-GATHERED_BYTES = 1 << 20
-"""Up to so many bytes of a rank's rows "rs_ag" gathers by ``all_gather``'s kernel, beyond by the library if there is one."""
 
 
 def gemm_ar(
@@ -47,6 +39,7 @@ def gemm_ar(
     out: torch.Tensor | None = None,
     group: object = None,
     method: str = "auto",
+    pieces: int | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
@@ -60,7 +53,8 @@ def gemm_ar(
     of the same dtype. bias: (N,), of the output's dtype, the same on all ranks; added once ("all_reduce", "library": to the first rank's
     product). out: (M, N), contiguous; allocated if None.
     group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
-    method: one of ``AR_METHODS`` (see the module), or "auto". "rs_ag" needs an M that the group's size divides.
+    method: one of ``AR_METHODS`` (see the module), or "auto". "pipelined" needs a row for each rank.
+    pieces: of each rank's rows in "pipelined", up to 8, instead of what is chosen.
     epilogue: what is done to the sum, once, after the bias, in fp32 before it is rounded ("all_reduce", "library": after that too); see
     ``epilogues``. scale_a, scale_b, out_dtype: as for ``gemm_rs``. Autograd and ``torch.compile`` go through it as through ``gemm_rs``.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
@@ -77,8 +71,8 @@ def gemm_ar(
     if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_ar", out, scale_a, scale_b)
         refuse_epilogue("gemm_ar", epilogue, "autograd knows")
-        return GemmAr.apply(a, b, bias, lambda a, b, bias: run_gemm_ar(a, b, bias=bias, **options))
-    return run_gemm_ar(a, b, bias=bias, out=out, epilogue=epilogue, **options)
+        return GemmAr.apply(a, b, bias, lambda a, b, bias: run_gemm_ar(a, b, bias=bias, pieces=pieces, **options))
+    return run_gemm_ar(a, b, bias=bias, out=out, pieces=pieces, epilogue=epilogue, **options)
 
 
 def run_gemm_ar(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -91,14 +85,13 @@ _OPERATOR = Operator("gemm_ar", AR_METHODS, lambda rows, team: rows)
 
 def _prepare(call: Call) -> Callable[[], None] | None:
     operands, out, team, group = call.operands, call.out, call.team, call.group
-    chosen = choose_ar_method(call.method, team.size, out.numel() * out.element_size(), out.device.type)
+    chosen = choose_ar_method(call.method, team.size, out.shape[0], out.shape[1] * out.element_size(), out.device.type)
     if chosen in ("split", "two_shot"):
         return _pushed(operands, out, team, group, two_shot=chosen == "two_shot")
+    if chosen == "pipelined":
+        return pipelined(operands, out, call.pieces, team, group)
     if chosen == "small":
         return _small(operands, out, team, group)
-    if chosen == "rs_ag":
-        _scatter_and_gather(operands, out, team, group)
-        return None
     if chosen == "library":
         library.all_reduce_product(operands, out, team, group)
     else:
@@ -126,27 +119,3 @@ def _small(operands: Operands, out: torch.Tensor, team: Team, group: object) -> 
     """One kernel for product and sum."""
     suits_small("gemm_ar", operands)
     return small_launch("gemm_ar", operands, out, team, group, scatter=False).run
-
-
-def _scatter_and_gather(operands: Operands, out: torch.Tensor, team: Team, group: object) -> None:
-    """``gemm_rs``, then all ranks' rows."""
-    rows = out.shape[0] // team.size
-    if out.shape[0] % team.size:
-        raise InvalidArgumentError(
-            f"gemm_ar: method='rs_ag' needs a number of rows that {team.size} divides, not {out.shape[0]}; use another method"
-        )
-    buffer: GrowingBuffer = workspace(
-        "gemm_ar rs_ag",
-        team.ranks,
-        lambda: GrowingBuffer("gemm_ar", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device=out.device)),
-    )
-    nbytes = rows * out.shape[1] * out.element_size()
-    part = buffer.at_least(nbytes)[:nbytes].view(out.dtype).view(rows, out.shape[1])
-    scale_a, scale_b = operands.scales or (None, None)
-    options = {"scale_a": scale_a, "scale_b": scale_b, "epilogue": operands.after(team.index * rows).epilogue}
-    own = "pipelined" if nbytes > GATHERED_BYTES else "split"
-    run_gemm_rs(operands.a, operands.b, bias=operands.bias, out=part, group=group, method=own, **options)
-    if nbytes <= GATHERED_BYTES or not library_can(group, out.device):
-        gather_launch(part, out, team, group).run()
-    else:
-        dist.all_gather_into_tensor(out, part, group=process_group_of(group))

@@ -2,12 +2,11 @@
 
 "pipelined": cuBLAS multiplies the rows of one destination after the other, on two streams in turn, the next rank's first and this rank's
 own last; the copy engine takes each finished block to its owner's staging memory, and a kernel there adds up the ranks' blocks when all are
-there. It wins where the product takes longer than the scattering. "halves" cuts each block into two, and adds up the first halves while
-the second ones are multiplied. "direct" is as "pipelined" without the copies: cuBLAS stores its result over the link. "fused": one
-persistent TMA kernel, whose tiles go to their owners by TMA stores. "split": one product, then one kernel that pushes rows to their owners
-and adds: for few rows, where cutting the product would read B again for each piece. "small": a single kernel, which multiplies and pushes
-its tiles from registers: for very few rows. "library" and "torch" are cuBLAS followed by
-``torch.distributed``, and torch's fused operator. ``scatter_plan`` chooses by shape.
+there (see ``pieces``). It wins where the product takes longer than the scattering. "direct" is as "pipelined" without the copies: cuBLAS
+stores its result over the link. "fused": one persistent TMA kernel, whose tiles go to their owners by TMA stores. "split": one product,
+then one kernel that pushes rows to their owners and adds: for few rows, where cutting the product would read B again for each piece.
+"small": a single kernel, which multiplies and pushes its tiles from registers: for very few rows. "library" and "torch" are cuBLAS followed
+by ``torch.distributed``, and torch's fused operator. ``scatter_plan`` chooses by shape.
 
 Partial products are rounded to the output's dtype, in which they travel, then added up in fp32 from the group's first rank to its last
 and rounded once (with "library" and "torch": as these do it).
@@ -38,7 +37,7 @@ from triton.runtime.jit import JITFunction
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import preload
-from ...runtime.streams import Wait, Write, copy_async, current_stream, signal_batch, stream, write_value
+from ...runtime.streams import Wait, Write, current_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer
 from ..collectives.arguments import library_can
 from ..team import GrowingBuffer, Team, workspace
@@ -48,6 +47,7 @@ from .call import Call, Operator, run_call
 from .epilogues import Epilogue, apply_to, arguments_of, epilogue_key, refuse_epilogue
 from .gradients import GemmRs, refuse_output, wants_gradient
 from .operands import Operands, Request
+from .pieces import Cuts, Pieces
 from .plan import Tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
 from .scattering import scattering_launch, suits_scattering
@@ -64,6 +64,7 @@ class _Problem:
     team: Team
     group: object
     tiles: Tiles
+    pieces: int
 
     @property
     def rows(self) -> int:
@@ -79,10 +80,9 @@ class _Problem:
         space = slots_of(self.team, self.group, self.out.device)
         return space, space.blocks(self.team.size, self.out)
 
-    def multiply(self, owner: int, first: int, last: int, out: torch.Tensor) -> None:
-        """The product of ``owner``'s rows from ``first`` to ``last``."""
-        operands, begin = self.operands, owner * self.rows
-        library.matmul(operands.a[begin + first : begin + last], operands.b, out, operands.scales)
+    def multiply(self, owner: int, out: torch.Tensor) -> None:
+        """The product of ``owner``'s rows."""
+        library.matmul(self.operands.a[owner * self.rows : (owner + 1) * self.rows], self.operands.b, out, self.operands.scales)
 
 
 def gemm_rs(
@@ -94,6 +94,7 @@ def gemm_rs(
     group: object = None,
     method: str = "auto",
     tiles: Tiles | None = None,
+    pieces: int | None = None,
     scale_a: torch.Tensor | None = None,
     scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
@@ -108,13 +109,14 @@ def gemm_rs(
     ("library": by the group's first rank to its product), so all ranks pass the same.
     out: (M / size, N), contiguous: rows ``i * M / size`` on, for the group's rank ``i``; allocated if None.
     group: a ``torch.distributed`` group (or what else ``find_team`` takes) whose ranks reach each other by direct pointers; None is all.
-    method: one of ``RS_METHODS`` (see the module), or "auto". tiles: how "fused" cuts the product, instead of what is chosen.
+    method: one of ``RS_METHODS`` (see the module), or "auto". tiles: how "fused" cuts the product, instead of what is chosen. pieces: of
+    each rank's rows in "pipelined", up to 8 (default 1): one is added up while the next is multiplied.
     scale_a, scale_b: fp8 only, both or neither: one fp32 element each that this rank's product is multiplied by; they may differ from
     rank to rank. out_dtype: of ``out``; by default that of ``a``, and bf16 for fp8.
     epilogue: what is done to this rank's rows of the sum, once, after the bias, in fp32 before they are rounded ("library", "torch": after
     that too); see ``epilogues``. It has no gradient and is not traced.
     Autograd goes through it, see ``gradients``, and so does ``torch.compile``, for which ``group`` is None or a process group and
-    ``tiles`` is not looked at.
+    ``tiles`` and ``pieces`` are not looked at.
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError,
     and CaptureError for the first call with a shape inside a CUDA graph's capture.
     """
@@ -131,10 +133,10 @@ def gemm_rs(
         refuse_epilogue("gemm_rs", epilogue, "autograd knows")
 
         def run(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-            return run_gemm_rs(a, b, bias=bias, tiles=tiles, **options)
+            return run_gemm_rs(a, b, bias=bias, tiles=tiles, pieces=pieces, **options)
 
         return GemmRs.apply(a, b, bias, run, functools.partial(ag_gemm, group=group), group)
-    return run_gemm_rs(a, b, bias=bias, out=out, tiles=tiles, epilogue=epilogue, **options)
+    return run_gemm_rs(a, b, bias=bias, out=out, tiles=tiles, pieces=pieces, epilogue=epilogue, **options)
 
 
 def run_gemm_rs(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -156,72 +158,27 @@ def _prepare(call: Call) -> Callable[[], None] | None:
     operands, out, team, group = call.operands, call.out, call.team, call.group
     itemsize = operands.a.element_size()
     shape = (out.shape[0], operands.columns, operands.depth, itemsize)
-    tma = suits_scattering(operands, out)
-    chosen = choose_rs_method(call.method, team.size, *shape, out.device.type, tma, library_can(group, out.device))
+    chosen = choose_rs_method(call.method, team.size, *shape, out.device.type, library_can(group, out.device))
     if chosen in ("library", "torch"):
         (library.reduce_scatter_product if chosen == "library" else library.torch_gemm_rs)(operands, out, team, group)
         apply_to(out, operands.epilogue)
         return None
-    return _ENQUEUE[chosen](_Problem(operands, out, team, group, call.tiles or Tiles(k=128 // itemsize)))
+    return _ENQUEUE[chosen](_Problem(operands, out, team, group, call.tiles or Tiles(k=128 // itemsize), call.pieces or 1))
 
 
 _OPERATOR = Operator("gemm_rs", RS_METHODS, _result_rows)
 
 
-def _pipelined(problem: _Problem, pieces: int = 1) -> Callable[[], None]:
-    """Products by cuBLAS and copies to their owners, ready to be queued on the current stream.
-
-    pieces: each block is cut into so many; the first ones are added up while the last ones are multiplied.
-    """
-    (space, blocks), index = problem.slots(), problem.team.index
-    products = space.own_products(blocks)
-    cuts = _cuts(problem.rows, pieces)
-    additions = [
-        addition_of(space, blocks[:, first:last], problem.out[first:last], problem.operands.after(first), index, piece=piece)
-        for piece, (first, last) in enumerate(cuts)
-    ]
-    preload("gemm_rs", ("add", pieces, *_key(problem)), lambda: additions)
-
-    def enqueue() -> None:
-        main, second, side, third = current_stream(), space.second_stream, space.side_stream, space.third_stream
-        begun = main.record_event()
-        for other in (second, side, third) if len(cuts) > 1 else (second, side):
-            other.wait_event(begun)
-        signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.receivers], side)
-        # Two streams take turns: a product's first tiles run beside the last ones of the product before.
-        turns = itertools.cycle((main, second))
-        for piece, (first, last) in enumerate(cuts):
-            for place, owner in enumerate(problem.receivers):
-                with stream(next(turns)):
-                    problem.multiply(owner, first, last, products[place, first:last])
-                    side.wait_event(current_stream().record_event())
-                if piece == 0:
-                    signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)], side)
-                copy_async(symm_peer(blocks, problem.team.ranks[owner])[index, first:last], products[place, first:last], side)
-                # The stream orders the signal behind the copy.
-                write_value(space.peer_flags[owner][piece, index], 1, side)
-            with stream(next(turns)):
-                problem.multiply(index, first, last, blocks[index, first:last])
-                multiplied = current_stream().record_event()
-            if piece < len(cuts) - 1:
-                # The stream waits, since a kernel that does would take room from the products.
-                third.wait_event(multiplied)
-                signal_batch([Wait(space.flags[piece, peer], 1) for peer in problem.receivers], third)
-                with stream(third):
-                    additions[piece].run()
-        main.wait_event(second.record_event())
-        additions[-1].run()
-        # Until then the products and the slots must not be overwritten.
-        main.wait_event(side.record_event())
-        if len(cuts) > 1:
-            main.wait_event(third.record_event())
-
-    return enqueue
+def _pipelined(problem: _Problem) -> Callable[[], None]:
+    """Products by cuBLAS and copies to their owners, ready to be queued on the current stream."""
+    cuts, index = Cuts(problem.rows * problem.team.size, problem.team.size, min(problem.pieces, problem.rows)), problem.team.index
+    operands, out, team, group = problem.operands, problem.out, problem.team, problem.group
+    return Pieces.of("gemm_rs", operands, out, cuts, lambda piece: cuts.place(piece, index), team, group).enqueue
 
 
 def _direct(problem: _Problem) -> Callable[[], None]:
     """As ``_pipelined``, but each product is stored into its owner's memory by cuBLAS itself."""
-    (space, blocks), index, rows = problem.slots(), problem.team.index, problem.rows
+    (space, blocks), index = problem.slots(), problem.team.index
     addition = addition_of(space, blocks, problem.out, problem.operands, index)
     preload("gemm_rs", ("add", 1, *_key(problem)), lambda: [addition])
 
@@ -233,10 +190,10 @@ def _direct(problem: _Problem) -> Callable[[], None]:
         for owner in problem.receivers:
             with stream(next(turns)):
                 signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)])
-                problem.multiply(owner, 0, rows, symm_peer(blocks, problem.team.ranks[owner])[index])
+                problem.multiply(owner, symm_peer(blocks, problem.team.ranks[owner])[index])
                 write_value(space.peer_flags[owner][0, index], 1)
         with stream(next(turns)):
-            problem.multiply(index, 0, rows, blocks[index])
+            problem.multiply(index, blocks[index])
         main.wait_event(second.record_event())
         addition.run()
 
@@ -289,18 +246,11 @@ def _small(problem: _Problem) -> Callable[[], None]:
 
 _ENQUEUE: dict[str, Callable[[_Problem], Callable[[], None]]] = {
     "pipelined": _pipelined,
-    "halves": functools.partial(_pipelined, pieces=2),
     "direct": _direct,
     "fused": _fused,
     "split": _split,
     "small": _small,
 }
-
-
-def _cuts(rows: int, pieces: int) -> list[tuple[int, int]]:
-    """First and last row of each piece of a block; fewer pieces where there are fewer rows."""
-    step = triton.cdiv(rows, pieces)
-    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 def _key(problem: _Problem) -> tuple:

@@ -46,7 +46,7 @@ class Operands:
 class Request:
     """One call as a caller made it; see ``ag_gemm``, ``gemm_rs`` and ``gemm_ar``.
 
-    gathered: for ``ag_gemm``, (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A.
+    gathered: for ``ag_gemm``, (size * M_local, K), contiguous, of A's dtype: gets the gathered rows of A. pieces: for "pipelined" sums.
     """
 
     a: torch.Tensor
@@ -61,6 +61,7 @@ class Request:
     out_dtype: torch.dtype | None = None
     epilogue: object = None
     gathered: torch.Tensor | None = None
+    pieces: int | None = None
 
     def key(self, what: str, out: torch.Tensor | None) -> Hashable:
         """What makes two calls of an operator the same to the device (see ``replay``); None for what is no call, as the checks will say."""
@@ -69,7 +70,7 @@ class Request:
             return None
         seen = [None if t is None else (t.data_ptr(), t.shape, t.stride(), t.dtype) for t in tensors]
         epilogue = self.epilogue.identity() if isinstance(self.epilogue, Epilogue) else self.epilogue
-        key = (what, self.method, self.tiles, epilogue, *seen)
+        key = (what, self.method, self.tiles, self.pieces, epilogue, *seen)
         try:
             hash(key)
         except TypeError:

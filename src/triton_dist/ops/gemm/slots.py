@@ -14,9 +14,8 @@ from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
 from .epilogues import epilogue_options
 from .gemm_rs_kernels import add_arrived_kernel
 from .operands import Operands
+from .scatter_plan import MAX_PIECES
 
-MAX_PIECES = 4
-"""Most pieces, each with its signal, that a block is sent in."""
 _PROGRAMS = 1056
 """Eight for each SM of an H100: additions wait for memory."""
 
