@@ -57,7 +57,8 @@ def test_the_table_of_versions_is_that_of_the_package():
 
 def test_versions_of_this_machine():
     findings = {finding.name: finding for finding in software.package_versions(has_gpu=False)}
-    assert findings["torch"].value == torch.__version__ and findings["triton"].status is Status.OK
+    # A wheel may say on which CUDA it was built in one of the two only.
+    assert torch.__version__.startswith(findings["torch"].value) and findings["triton"].status is Status.OK
     assert software.installed_version("no-such-package-here") is None
     assert software.ptxas_version(software.ptxas_path()).status is Status.OK
     assert software.ptxas_version("/no/such/ptxas").status is Status.MISSING

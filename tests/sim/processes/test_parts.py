@@ -26,8 +26,8 @@ def board() -> Board:
     return made
 
 
-def in_child(act) -> int:
-    """Run ``act`` in a forked process; its wait status."""
+def start_child(act) -> int:
+    """The number of a forked process that runs ``act``."""
     child = os.fork()
     if not child:
         try:
@@ -35,7 +35,17 @@ def in_child(act) -> int:
             os._exit(0)
         finally:
             os._exit(1)
+    return child
+
+
+def status_of(child: int) -> int:
+    """Its wait status, when it has ended."""
     return os.waitpid(child, 0)[1]
+
+
+def in_child(act) -> int:
+    """Run ``act`` in a forked process; its wait status."""
+    return status_of(start_child(act))
 
 
 def test_the_lock_excludes_other_processes():
@@ -48,16 +58,11 @@ def test_the_lock_excludes_other_processes():
             with theirs, theirs:  # recursive
                 shared.polls = shared.polls + 1
 
-    children = [threading.Thread(target=lambda: results.append(in_child(count))) for _ in range(3)]
-    results: list[int] = []
-    for child in children:
-        child.start()
+    children = [start_child(count) for _ in range(3)]
     for _ in range(20_000):
         with lock:
             shared.polls = shared.polls + 1
-    for child in children:
-        child.join()
-    assert results == [0, 0, 0] and shared.polls == 80_000
+    assert [status_of(child) for child in children] == [0, 0, 0] and shared.polls == 80_000
 
 
 def test_a_process_that_dies_with_the_lock_gives_it_back():

@@ -29,9 +29,12 @@ def bindings() -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """``driver.name(*arguments)``: its result, or CudaDriverError."""
+    """``driver.name(*arguments)``: its result, or CudaDriverError. Raises NotInitializedError where there is no driver."""
     driver = bindings()
-    error, *results = getattr(driver, name)(*arguments)
+    try:
+        error, *results = getattr(driver, name)(*arguments)
+    except RuntimeError as missing:  # what cuda-bindings looks for at the first call
+        raise NotInitializedError(f"ranks on GPUs need NVIDIA's driver, whose libcuda is not on this machine ({missing})") from None
     if int(error) != 0:
         text = driver.cuGetErrorString(error)[1]
         failed = CudaDriverError(f"{name}: {text.decode() if isinstance(text, bytes) else text} ({error})")
