@@ -227,8 +227,10 @@ def replacements() -> dict[tuple[Any, str], Any]:
         (torch.amp.autocast_mode.autocast, "__init__"): _autocast(torch.amp.autocast_mode.autocast.__init__),
         (torch.utils._device, "CURRENT_DEVICE"): torch.utils._device.CURRENT_DEVICE,  # which the ranks' scripts may leave changed
         (torch.cuda.graphs, "CUDAGraph"): graphs.CUDAGraph,
-        **{(torch.cuda.memory, name): _unsupported(f"memory.{name}") for name in ("_record_memory_history", "_snapshot", "_dump_snapshot")},
         (torch.cuda.graphs, "graph"): graphs.graph,
+    }
+    table |= {
+        (torch.cuda.memory, name): _unsupported(f"memory.{name}") for name in ("_record_memory_history", "_snapshot", "_dump_snapshot")
     }
     return table
 
