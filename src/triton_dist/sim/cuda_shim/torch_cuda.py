@@ -185,6 +185,7 @@ _ACCELERATOR: dict[str, Any] = {
     "synchronize": synchronize,
 }
 
+_MEMORY = ("_record_memory_history", "_snapshot", "_dump_snapshot")
 _NVTX = ("range_push", "range_pop", "range_start", "range_end", "mark")
 
 
