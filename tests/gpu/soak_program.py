@@ -128,17 +128,23 @@ def ag_gemm(draw: Draw) -> Case:
     return lambda: ops.ag_gemm(a[draw.rank], b[draw.rank]), (torch.cat(a).float() @ b[draw.rank].float()).to(a[0].dtype)
 
 
+def _in_pieces(draw: Draw, others: tuple[str, ...]) -> dict:
+    """Options: half of the calls are "pipelined"."""
+    return {"method": draw.random.choice((*others, *["pipelined"] * len(others))), "pieces": draw.random.randint(1, 8)}
+
+
 def gemm_rs(draw: Draw) -> Case:
-    rows = draw.random.randint(1, 150)
+    rows, options = draw.random.randint(1, 150), _in_pieces(draw, ("auto", "direct", "split"))
     a, b = _product(draw, rows * draw.size)
     total = torch.stack([one.float() @ other.float() for one, other in zip(a, b, strict=True)]).sum(0).to(a[0].dtype)
-    return lambda: ops.gemm_rs(a[draw.rank], b[draw.rank]), total[rows * draw.rank :][:rows]
+    return lambda: ops.gemm_rs(a[draw.rank], b[draw.rank], **options), total[rows * draw.rank :][:rows]
 
 
 def gemm_ar(draw: Draw) -> Case:
-    a, b = _product(draw, draw.random.randint(1, 150))
+    rows, options = draw.random.randint(draw.size, 150), _in_pieces(draw, ("auto", "split", "two_shot"))
+    a, b = _product(draw, rows)
     total = torch.stack([one.float() @ other.float() for one, other in zip(a, b, strict=True)]).sum(0).to(a[0].dtype)
-    return lambda: ops.gemm_ar(a[draw.rank], b[draw.rank]), total
+    return lambda: ops.gemm_ar(a[draw.rank], b[draw.rank], **options), total
 
 
 OPERATORS = (

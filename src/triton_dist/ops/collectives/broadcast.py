@@ -29,8 +29,8 @@ from .reduction import staging_at
 from .staging import LINE, begin_call, end_call, meet, staging_of
 from .words import MOST_BYTES_AT_A_TIME, dense, division, round_up, word_of
 
-_ONE_SHOT_BYTES = 8 << 20
-"""Bytes that may leave the source up to which the kernel is chosen. Measured between two ranks only."""
+_PAIR_BYTES, _ONE_SHOT_BYTES = 64 << 20, 8 << 20
+"""Bytes that may leave the source up to which the kernel is chosen: between two ranks (measured), and with more."""
 _LOW_LATENCY_WIRE_BYTES = 2 << 20
 """What "ll" sends from the source at most, twice the data to every peer."""
 
@@ -123,7 +123,8 @@ def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for so many bytes on so many ranks. exact: not the library."""
     if pays(2 * nbytes * (size - 1), _LOW_LATENCY_WIRE_BYTES, size):
         return "ll"
-    return "one_shot" if exact or size == 1 or nbytes * (size - 1) <= _ONE_SHOT_BYTES else "library"
+    most = _PAIR_BYTES if size == 2 else _ONE_SHOT_BYTES
+    return "one_shot" if exact or size == 1 or nbytes * (size - 1) <= most else "library"
 
 
 def broadcast_launch(x: torch.Tensor, out: torch.Tensor, source: int, team: Team, group: object) -> Launch:

@@ -36,8 +36,8 @@ from .reduction import UNROLLED, accumulator_of, reduce_staged
 from .staging import begin_call, copy_parts, end_call, meet, programs_for, staging_of
 from .words import round_up
 
-_ONE_SHOT_BYTES = 16 << 20
-"""Bytes of x up to which the kernel is chosen. Measured between two ranks only."""
+_PAIR_BYTES, _ONE_SHOT_BYTES = 64 << 20, 16 << 20
+"""Bytes of x up to which the kernel is chosen: between two ranks, where it took 0.85 of the library's time at so many, and beyond two."""
 _LOW_LATENCY_WIRE_BYTES = 1 << 20
 """What "ll" sends from a rank at most, twice the parts for every peer."""
 _MOST_PROGRAM_BYTES = 16 << 10
@@ -125,7 +125,8 @@ def choose_method(nbytes: int, size: int, exact: bool = False) -> str:
     """The method for so many bytes of x on so many ranks. exact: not the library."""
     if pays(2 * nbytes // size * (size - 1), _LOW_LATENCY_WIRE_BYTES, size):
         return "ll"
-    return "one_shot" if exact or size == 1 or nbytes <= _ONE_SHOT_BYTES else "library"
+    most = _PAIR_BYTES if size == 2 else _ONE_SHOT_BYTES
+    return "one_shot" if exact or size == 1 or nbytes <= most else "library"
 
 
 def reduce_scatter_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> Launch:
