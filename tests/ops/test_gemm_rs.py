@@ -490,5 +490,8 @@ def test_the_choice_for_sums_on_all_ranks():
     assert sums == ["all_reduce", "split", "split", "two_shot", "two_shot", "pipelined"]
     sums = [chosen(4, kib << 10) for kib in (256, 512, 32 << 10, 33 << 10)]
     assert sums == ["all_reduce", "two_shot", "two_shot", "pipelined"] and chosen(4, 64 << 20, rows=2) == "two_shot"
+    # A heap of 1 GiB, the default, has no room for larger ones.
+    rooms = [scatter_plan.choose_ar_method("auto", 2, 1024, mib << 10, "cuda", 1 << 30) for mib in (256, 257)]
+    assert rooms == ["pipelined", "all_reduce"]
     counts = [scatter_plan.pieces_of_sum(2, 8192, rows, 16384) for rows in (1, 2048, 4096, 8192, 1 << 20)]
     assert counts == [1, 1, 2, 4, scatter_plan.MAX_PIECES] and scatter_plan.pieces_of_sum(2, 8192, 8192, 4096) == 2

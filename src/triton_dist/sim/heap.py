@@ -92,7 +92,7 @@ class SymmetricHeap:
     """The symmetric allocations of one simulation. Its methods are called by the ranks' host functions."""
 
     def __init__(self, machine: Any, heap_size: int) -> None:
-        self.heap_size = heap_size
+        self.size = heap_size
         self._machine = machine
         self._blocks: dict[int, list[Block]] = {rank: [] for rank in range(machine.world_size)}
         self._arenas: dict[tuple[int, ...], Arena] = {}
@@ -209,11 +209,11 @@ class SymmetricHeap:
         ranks = tuple(ranks)
         if ranks not in self._arenas:
             maps = [_heap_maps.setdefault(rank, OffsetAllocator()) for rank in ranks]
-            self._arenas[ranks] = Arena(ranks, maps, self.heap_size, from_top=False)
+            self._arenas[ranks] = Arena(ranks, maps, self.size, from_top=False)
         return self._arenas[ranks]
 
     def _free_ranges(self, ranks: Sequence[int]) -> list[list[Range]]:
-        return [_heap_maps[rank].free_ranges(0, self.heap_size) for rank in ranks]
+        return [_heap_maps[rank].free_ranges(0, self.size) for rank in ranks]
 
     def new_block(self, ranks: Sequence[int], nbytes: int, name: str | None, itemsize: int, zero: bool, foreign: str = "") -> Block:
         """Take ``nbytes`` at one offset of the heaps of ``ranks``; not collective. The caller makes its ``buffer``s at once.

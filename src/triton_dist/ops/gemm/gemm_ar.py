@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from triton.runtime.jit import JITFunction
 
+from ...runtime.world import require_world
 from ..collectives.all_reduce import all_reduce
 from ..team import Team
 from . import library
@@ -85,7 +86,8 @@ _OPERATOR = Operator("gemm_ar", AR_METHODS, lambda rows, team: rows)
 
 def _prepare(call: Call) -> Callable[[], None] | None:
     operands, out, team, group = call.operands, call.out, call.team, call.group
-    chosen = choose_ar_method(call.method, team.size, out.shape[0], out.shape[1] * out.element_size(), out.device.type)
+    heap = require_world("gemm_ar").heap.size
+    chosen = choose_ar_method(call.method, team.size, out.shape[0], out.shape[1] * out.element_size(), out.device.type, heap)
     if chosen in ("split", "two_shot"):
         return _pushed(operands, out, team, group, two_shot=chosen == "two_shot")
     if chosen == "pipelined":

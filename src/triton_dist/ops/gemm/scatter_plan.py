@@ -73,9 +73,10 @@ def choose_rs_method(
     return _modelled_rs_method(size, rows, columns, depth, itemsize, library)
 
 
-def choose_ar_method(method: str, size: int = 1, rows: int = 0, row_bytes: int = 0, device_type: str = "cpu") -> str:
+def choose_ar_method(method: str, size: int = 1, rows: int = 0, row_bytes: int = 0, device_type: str = "cpu", heap: int = 1 << 40) -> str:
     """The method of a GEMM + all-reduce with ``rows`` of so many bytes: for the smallest the product and ``all_reduce``, which has a choice
-    of its own; then the kernels that need no copy of the product; for large ones what sends pieces while others are multiplied.
+    of its own; then the kernels that need no copy of the product; for large ones what sends pieces while others are multiplied, if all of
+    the symmetric ``heap`` has room for four such results (it takes two, and keeps what earlier calls took).
     """
     if method != "auto":
         return method
@@ -83,7 +84,7 @@ def choose_ar_method(method: str, size: int = 1, rows: int = 0, row_bytes: int =
     if device_type != "cuda" or size == 1 or nbytes <= (_PAIR_BYTES if size == 2 else _WIRE_BYTES // (size - 1)):
         return "all_reduce"
     if nbytes > size * PIECE_BYTES and rows >= size:
-        return "pipelined"
+        return "pipelined" if 4 * nbytes <= heap else "all_reduce"
     return "split" if size == 2 and nbytes <= _SUM_BYTES else "two_shot"
 
 
