@@ -28,8 +28,9 @@ import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
 from triton_dist import errors
-from triton_dist.ops import all_reduce
+from triton_dist.ops import all_reduce, gemm_ar, gemm_rs
 from triton_dist.runtime import processes
+from triton_dist.runtime.streams import Wait, Write, own_stream, signal_batch
 from triton_dist.runtime.wait_board import path_of
 
 LIMIT = 150.0
@@ -158,6 +159,48 @@ def missing_flags() -> None:
         triton_dist.check()
     with contextlib.suppress(errors.PeerLostError):  # rank 0 may find the others gone
         triton_dist.finalize()
+
+
+def missing_products() -> None:
+    """Rank 0 stays away from products in pieces, for which streams wait, not kernels; the error names the word. Rank 0 sees none before
+    the end."""
+    triton_dist.initialize(wait_timeout=BOUND)
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    a, b = torch.ones(64 * size, 32, device=triton_dist.device()), torch.ones(32, 48, device=triton_dist.device())
+    for operator in (gemm_rs, gemm_ar):
+        operator(a, b, method="pipelined", pieces=2)
+    triton_dist.synchronize()
+    if rank > 0:
+        gemm_ar(a, b, method="pipelined", pieces=2)
+        texts = (f"rank {rank}, program (0, 0, 0) of stream_wait_kernel at ", "stream_waits.py:", f"of rank {rank} >= 1; it is 0")
+        expect(errors.WaitTimeoutError, triton_dist.synchronize, BOUND + GRACE, *texts)
+    else:
+        time.sleep(BOUND + 1)
+        triton_dist.check()
+    with contextlib.suppress(errors.PeerLostError):  # rank 0 may find the others gone
+        triton_dist.finalize()
+
+
+def stream_waits() -> None:
+    """Streams that wait for words of 32 and 64 bits, "eq" and "ge", in a graph too; then one that waits for what nobody writes."""
+    triton_dist.initialize(wait_timeout=BOUND)
+    rank = triton_dist.rank()
+    word = triton_dist.symm_zeros((3,), torch.int64, name="word")
+    short = triton_dist.symm_zeros((3,), torch.int32, name="short")
+    own = own_stream()
+    for value in (5, -3, 1 << 40):
+        triton_dist.write_value(word[1], value)
+        triton_dist.wait_value(word[1], value, "eq")
+    triton_dist.wait_value(word[1], 1 << 39, "ge")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        signal_batch([Write(short[2], 7), Wait(short[2], 7), Write(short[2], 0)])
+    graph.replay()
+    triton_dist.synchronize()
+    triton_dist.wait_value(short[1], 2, "ge", own)
+    texts = (f"rank {rank}, program (0, 0, 0) of stream_wait_kernel at ", f"short[1] of rank {rank} >= 2; it is 0")
+    expect(errors.WaitTimeoutError, triton_dist.synchronize, BOUND + GRACE, *texts)
+    triton_dist.finalize()
 
 
 def replayed_graph() -> None:
@@ -352,6 +395,14 @@ def launch_missing_peer(size: int) -> None:
 
 def launch_missing_flags(size: int) -> None:
     Ranks(missing_flags, size).end(*[0] * size)
+
+
+def launch_missing_products(size: int) -> None:
+    Ranks(missing_products, size).end(*[0] * size)
+
+
+def launch_stream_waits(size: int) -> None:
+    Ranks(stream_waits, size).end(*[0] * size)
 
 
 def launch_replayed_graph(size: int) -> None:

@@ -18,6 +18,8 @@ PARTS = (
     "missing_notify",
     "missing_peer",
     "missing_flags",
+    "missing_products",
+    "stream_waits",
     "replayed_graph",
     "bound_for_a_running_kernel",
     "attach",

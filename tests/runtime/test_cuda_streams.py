@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
 import torch
+from triton import compile as compile_kernel
 
+from tests.primitives.compile_targets import source_of, target_of
 from triton_dist.errors import InvalidArgumentError
 from triton_dist.runtime.cuda import streams
+from triton_dist.runtime.cuda.stream_waits import stream_wait_kernel
+from triton_dist.runtime.streams import Wait, Write
 
 STREAM = SimpleNamespace(cuda_stream=42)
 
@@ -25,7 +30,7 @@ def calls(monkeypatch):
 @pytest.fixture
 def machine():
     heap = SimpleNamespace(check_alive=lambda tensor, what: None)
-    return streams.CudaStreams(SimpleNamespace(device=torch.device("cuda", 0), heap=heap))
+    return streams.CudaStreams(SimpleNamespace(device=torch.device("cuda", 0), heap=heap, bounded=False))
 
 
 @pytest.mark.parametrize(
@@ -43,6 +48,42 @@ def test_words_are_written_and_awaited_by_width(machine, calls, dtype, value, se
         (f"cuStreamWaitValue{bits}", 42, word.data_ptr(), sent, 0),
         (f"cuStreamWaitValue{bits}", 42, word.data_ptr(), sent, 1),
     ]
+
+
+def test_waits_with_a_bound_are_kernels(machine, calls, monkeypatch):
+    """In order with the writes before and behind them."""
+    machine._world.bounded = True
+    monkeypatch.setattr(machine, "_wait_by_kernel", lambda word, *what: calls.append(("wait", word.data_ptr(), *what)))
+    monkeypatch.setattr(streams.driver, "call", lambda *call: calls.append((call[0], call[2])))
+    kinds = SimpleNamespace(CU_STREAM_MEM_OP_WRITE_VALUE_32=2)
+    operation = lambda: SimpleNamespace(writeValue=SimpleNamespace())  # noqa: E731
+    bindings = SimpleNamespace(CUstreamBatchMemOpType=kinds, CUstreamBatchMemOpParams=operation)
+    monkeypatch.setattr(streams.driver, "bindings", lambda: bindings)
+    words = torch.zeros(3, dtype=torch.int32)
+    machine.wait_value(words[0], 2, "eq", STREAM)
+    steps = [Write(words[0], 1), Write(words[1], 1), Wait(words[1], 1), Write(words[2], 0), Wait(words[2], 3, "eq"), Wait(words[0], 1)]
+    machine.signal_batch(steps, STREAM)
+    first, second, third = (word.data_ptr() for word in words)
+    assert calls == [
+        ("wait", first, 2, "eq", STREAM),
+        ("cuStreamBatchMemOp", 2),
+        ("wait", second, 1, "ge", STREAM),
+        ("cuStreamBatchMemOp", 1),
+        ("wait", third, 3, "eq", STREAM),
+        ("wait", first, 1, "ge", STREAM),
+    ]
+    with pytest.raises(InvalidArgumentError, match="wait in a kernel"):
+        machine.wait_value(words[0], 1, "lt", STREAM)
+
+
+@pytest.mark.parametrize("comparison", ["ge", "eq"])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_the_kernel_of_a_wait_acquires(bits, comparison):
+    types = {"word": f"*i{bits}", "value": "i32"}
+    source = source_of(stream_wait_kernel, types, {"COMPARISON": comparison}, ())
+    ptx = compile_kernel(source, target=target_of(90), options={"num_warps": 1}).asm["ptx"]
+    assert re.search(rf"ld\.acquire\.sys\.global\.[bu]{bits}|ld\.relaxed\.sys\.global\.[bu]{bits}", ptx) and "acq" in ptx
+    assert ".reqntid 32" in ptx
 
 
 def test_other_comparisons_are_refused(machine, calls):

@@ -168,7 +168,8 @@ def initialize(heap_size: int | None = None, wait_timeout: float | None = None, 
     else:
         from .cuda.world import CudaWorld
 
-        _process_world = CudaWorld(size, bound, backing)
+        _process_world = world = CudaWorld(size, bound, backing)
+        world.load_waits()
 
 
 def on_cpu_processes() -> bool:

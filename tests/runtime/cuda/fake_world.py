@@ -56,6 +56,9 @@ class FakeWorld(CudaWorld):
             raise
         runtime_world._process_world = self
 
+    def load_waits(self) -> None:
+        """There is nothing to load onto."""
+
     def current(self) -> None:
         return None
 

@@ -29,12 +29,13 @@ class CudaAttempts:
 
     def begin(self, seconds: float) -> None:
         self._watchdog.begin_attempt(seconds)
+        self._world.load_waits()
 
     def let_go(self, ranks: Sequence[int]) -> None:
         self._watchdog.let_peers_go(ranks)
 
     def end(self) -> TritonDistError | None:
-        # Waits fall through at the bound, so the device comes to an end; a wait that is no kernel's does not.
+        # Waits fall through at the bound, those of streams that were queued since, too: the device comes to an end.
         self._world.wait_for_device()
         return self._watchdog.end_attempt()
 

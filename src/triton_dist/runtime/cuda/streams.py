@@ -87,13 +87,32 @@ class CudaStreams:
 
     def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
         self._world.heap.check_alive(target, "wait_value")
+        flag = _wait_flag(compare)
+        if self._world.bounded:
+            self._wait_by_kernel(target, value, compare, stream)
+            return
         bits = target.element_size() * 8
-        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _wait_flag(compare))
+        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), flag)
+
+    def _wait_by_kernel(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
+        from . import stream_waits  # a kernel: its package is not there yet when this module is
+
+        stream_waits.wait(target, value, compare, stream)
 
     def signal_batch(self, steps: Sequence[Write | Wait], stream: torch.cuda.Stream) -> None:
         kinds = driver.bindings().CUstreamBatchMemOpType
-        operations = []
+        operations: list[Any] = []
+
+        def run_operations() -> None:
+            if operations:
+                driver.call("cuStreamBatchMemOp", stream.cuda_stream, len(operations), operations, 0)
+                operations.clear()
+
         for step in steps:
+            if isinstance(step, Wait) and self._world.bounded:
+                run_operations()
+                self._wait_by_kernel(step.target, step.value, step.cmp, stream)
+                continue
             bits = step.target.element_size() * 8
             operation = driver.bindings().CUstreamBatchMemOpParams()
             waits = isinstance(step, Wait)
@@ -103,7 +122,7 @@ class CudaStreams:
             setattr(part, "value" if bits == 32 else "value64", step.value & ((1 << bits) - 1))
             part.flags = _wait_flag(step.cmp) if isinstance(step, Wait) else 0
             operations.append(operation)
-        driver.call("cuStreamBatchMemOp", stream.cuda_stream, len(operations), operations, 0)
+        run_operations()
 
     def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: torch.cuda.Stream) -> None:
         """By the copy engine where both are contiguous, else by torch's kernel."""

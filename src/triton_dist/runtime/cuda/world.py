@@ -219,10 +219,23 @@ class CudaWorld:
         """Wait until the work on every stream has finished, whatever came of it."""
         torch.cuda.synchronize(self.device)
 
+    @property
+    def bounded(self) -> bool:
+        """Whether waits have a bound now; those of streams are kernels then."""
+        return self._watchdog is not None and self._watchdog.bounded
+
     def set_wait_timeout(self, seconds: float) -> None:
-        """Bound this rank's waits from now on, those of running kernels too."""
+        """Bound this rank's waits from now on, those of running kernels too, but not those of streams that were queued before."""
         if self._watchdog is not None:
             self._watchdog.set_bound(seconds)
+            self.load_waits()
+
+    def load_waits(self) -> None:
+        """Load what the streams of a bounded world wait by."""
+        from .stream_waits import load_waits
+
+        if self.bounded:
+            load_waits(self.device)
 
     def raise_failure(self) -> None:
         """Raise WaitTimeoutError or PeerLostError if this world has failed; cheap, for every call to make."""
