@@ -46,7 +46,7 @@ def test_one_rank_a_gpu(part, ranks):
 
 
 @pytest.mark.skipif(GPUS == 0, reason="needs a GPU")
-@pytest.mark.parametrize("part", ["missing_notify", "attach", "killed_in_kernel"])
+@pytest.mark.parametrize("part", ["missing_notify", "missing_products", "stream_waits", "attach", "killed_in_kernel"])
 def test_two_ranks_share_a_gpu(part):
     run(part, 2, CUDA_VISIBLE_DEVICES=gpus.first())
 

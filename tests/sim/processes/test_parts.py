@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from triton_dist.runtime import world
 from triton_dist.sim.processes import segments
 from triton_dist.sim.processes.baton import Baton
 from triton_dist.sim.processes.board import BOARD_BYTES, Board, State
+from triton_dist.sim.processes.engine import Engine
 from triton_dist.sim.processes.mail import Mail
 from triton_dist.sim.processes.shared_lock import SharedLock
 
@@ -167,3 +169,22 @@ def test_without_a_launcher_that_is_said():
     variables = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     done = subprocess.run([sys.executable, "-c", code], env={**variables, "TRITON_DIST_SIMULATE": "1"}, capture_output=True, text=True)
     assert done.returncode == 1 and "NotInitializedError" in done.stderr and "torchrun" in done.stderr
+
+
+@pytest.mark.parametrize("verdict", [0, 1])
+def test_a_peer_that_ended_of_a_deadlock_is_not_what_is_told(verdict):
+    """It has heard the verdict sooner than this process, which looks at its peers first."""
+    shared = board()
+    shared.write_text("verdict", "nothing can move")
+    shared.verdict = verdict
+    told: list[Exception] = []
+    peer = SimpleNamespace(how_lost=lambda rank: f"rank {rank} failed")
+    engine = SimpleNamespace(_boards=[shared, peer], _rank=0, failure=None, _reporter=SimpleNamespace(sections=lambda: []))
+
+    def fail(error: Exception) -> None:
+        engine.failure = error
+        told.append(error)
+
+    engine._fail, engine._hear_verdict = fail, lambda: Engine._hear_verdict(engine)
+    Engine._look_at_peers(engine)
+    assert [type(error) for error in told] == [errors.DeadlockError if verdict else errors.PeerLostError]

@@ -355,6 +355,10 @@ class Engine:
                 shared.write_text("verdict", self._reporter.report())
                 shared.verdict = 1
             self._reporter.close()
+        self._hear_verdict()
+
+    def _hear_verdict(self) -> None:
+        shared = self._boards[0]
         if shared.verdict and self.failure is None:
             self._fail(DeadlockError(shared.read_text("verdict")))
 
@@ -377,6 +381,8 @@ class Engine:
     def _look_at_peers(self) -> None:
         lost = [reason for rank, board in enumerate(self._boards) if rank != self._rank and (reason := board.how_lost(rank))]
         if lost:
+            self._hear_verdict()  # of which they may have ended
+        if lost and self.failure is None:
             lines = "\n".join(line for kind in self._reporter.sections() for line in kind)
             self._fail(
                 PeerLostError(
