@@ -138,21 +138,11 @@ def missing_peer() -> None:
         triton_dist.finalize()
 
 
-def missing_flags() -> None:
-    """Rank 0 stays away from an all-reduce whose data carry their own signal; the word named is the flag's half. Rank 0 sees no error
-    before the end."""
-    triton_dist.initialize(wait_timeout=BOUND)
-    rank, x = triton_dist.rank(), torch.ones(5, device=triton_dist.device())
-    all_reduce(x, method="ll")
+def rank_zero_stays_away(call: Callable[[], object], *texts: str) -> None:
+    """All other ranks make the call, and are told; rank 0 sees no error before the end."""
     triton_dist.synchronize()
-    if rank > 0:
-        all_reduce(x, method="ll")
-        texts = (
-            f"rank {rank}, program (0, 0, 0) of low_latency_kernel at ",
-            "low_latency.py:",
-            "flagged words[",
-            f"of rank {rank} == 2; it is 0",
-        )
+    if triton_dist.rank() > 0:
+        call()
         expect(errors.WaitTimeoutError, triton_dist.synchronize, BOUND + GRACE, *texts)
     else:
         time.sleep(BOUND + 1)
@@ -161,24 +151,25 @@ def missing_flags() -> None:
         triton_dist.finalize()
 
 
+def missing_flags() -> None:
+    """An all-reduce whose data carry their own signal; the word named is the flag's half."""
+    triton_dist.initialize(wait_timeout=BOUND)
+    rank, x = triton_dist.rank(), torch.ones(5, device=triton_dist.device())
+    all_reduce(x, method="ll")
+    where = f"rank {rank}, program (0, 0, 0) of low_latency_kernel at "
+    texts = (where, "low_latency.py:", "flagged words[", f"of rank {rank} == 2; it is 0")
+    rank_zero_stays_away(lambda: all_reduce(x, method="ll"), *texts)
+
+
 def missing_products() -> None:
-    """Rank 0 stays away from products in pieces, for which streams wait, not kernels; the error names the word. Rank 0 sees none before
-    the end."""
+    """Products in pieces, for which streams wait, not kernels; the error names the word."""
     triton_dist.initialize(wait_timeout=BOUND)
     rank, size = triton_dist.rank(), triton_dist.world_size()
     a, b = torch.ones(64 * size, 32, device=triton_dist.device()), torch.ones(32, 48, device=triton_dist.device())
     for operator in (gemm_rs, gemm_ar):
         operator(a, b, method="pipelined", pieces=2)
-    triton_dist.synchronize()
-    if rank > 0:
-        gemm_ar(a, b, method="pipelined", pieces=2)
-        texts = (f"rank {rank}, program (0, 0, 0) of stream_wait_kernel at ", "stream_waits.py:", f"of rank {rank} >= 1; it is 0")
-        expect(errors.WaitTimeoutError, triton_dist.synchronize, BOUND + GRACE, *texts)
-    else:
-        time.sleep(BOUND + 1)
-        triton_dist.check()
-    with contextlib.suppress(errors.PeerLostError):  # rank 0 may find the others gone
-        triton_dist.finalize()
+    texts = (f"rank {rank}, program (0, 0, 0) of stream_wait_kernel at ", "stream_waits.py:", f"of rank {rank} >= 1; it is 0")
+    rank_zero_stays_away(lambda: gemm_ar(a, b, method="pipelined", pieces=2), *texts)
 
 
 def stream_waits() -> None:

@@ -37,6 +37,11 @@ class Team:
         """World ranks from one member to the next; None if that is not the same everywhere. 1 for a team of one rank."""
         return stride_of(self.ranks)
 
+    @property
+    def others(self) -> list[int]:
+        """Places of the other ranks, the next one first: where all send in this order, every rank sends to another one at any time."""
+        return [(self.index + distance) % self.size for distance in range(1, self.size)]
+
 
 def stride_of(ranks: Sequence[int]) -> int | None:
     """The distance from each rank to the next one, or None if the ranks are not evenly spaced."""

@@ -311,7 +311,7 @@ def _push_by_copy_engine(problem: _Problem, space: _Workspace, gathered: torch.T
     """
     team, rows = problem.team, problem.rows
     begin = team.index * rows
-    receivers = [(team.index + distance) % team.size for distance in range(1, team.size)]
+    receivers = team.others
     # One batch: each operation by itself costs the stream more than a microsecond.
     taken = [step for receiver in receivers for step in (Wait(space.ready[receiver], 1), Write(space.ready[receiver], 0))]
     signal_batch([*announced, *taken], space.side_stream)

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import triton
 
 from ...errors import InvalidArgumentError
 from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, write_value
@@ -25,6 +24,7 @@ from ..team import GrowingBuffer, Team, workspace
 from .operands import Operands
 from .pieces import Cuts, Pieces
 from .scatter_plan import MAX_PIECES, pieces_of_sum
+from .slots import blocks_in
 
 
 @dataclass
@@ -56,16 +56,16 @@ def pipelined(operands: Operands, out: torch.Tensor, count: int | None, team: Te
     cuts = Cuts(rows, team.size, min(count, rows // team.size))
     pieces = Pieces.of("gemm_ar", operands, out, cuts, lambda piece: cuts.rows_of(piece, index), team, group)
     space: _Space = workspace("gemm_ar pipelined", ranks, lambda: _make_space(team, group))
-    gathered = _gathered(space, pieces.blocks)
+    gathered = blocks_in(space.gathered, pieces.blocks.shape, out.dtype)
 
     def share(piece: int, adding: Stream) -> None:
         """Send this rank's sum, and fetch the others'."""
         space.share_stream.wait_event(adding.record_event())
-        for owner in pieces.receivers:
+        for owner in team.others:
             target = symm_peer(gathered, ranks[owner])[index, cuts.place(piece, index)]
             copy_async(target, out[cuts.rows_of(piece, index)], space.share_stream)
             write_value(space.peer_summed[owner][piece, index], 1, space.share_stream)
-        for owner in pieces.receivers:
+        for owner in team.others:
             signal_batch([Wait(space.summed[piece, owner], 1), Write(space.summed[piece, owner], 0)], space.fetch_stream)
             copy_async(out[cuts.rows_of(piece, owner)], gathered[owner, cuts.place(piece, owner)], space.fetch_stream)
 
@@ -90,11 +90,3 @@ def _make_space(team: Team, group: object) -> _Space:
         share_stream=own_stream(),
         fetch_stream=own_stream(),
     )
-
-
-def _gathered(space: _Space, blocks: torch.Tensor) -> torch.Tensor:
-    """A slot for each rank's sums, of the shape of ``blocks``."""
-    size, rows, columns = blocks.shape
-    step = triton.cdiv(rows * columns, 64) * 64
-    nbytes = size * step * blocks.element_size()
-    return space.gathered.at_least(nbytes)[:nbytes].view(blocks.dtype).as_strided((size, rows, columns), (step, columns, 1))

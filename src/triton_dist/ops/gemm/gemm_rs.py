@@ -51,7 +51,7 @@ from .pieces import Cuts, Pieces
 from .plan import Tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
 from .scattering import scattering_launch, suits_scattering
-from .slots import Slots, addition_of, local_buffer, slots_of
+from .slots import Slots, addition_of, blocks_in, local_buffer, slots_of
 from .small import push_and_add_launch, small_launch, suits_small
 
 
@@ -70,15 +70,10 @@ class _Problem:
     def rows(self) -> int:
         return self.out.shape[0]
 
-    @property
-    def receivers(self) -> list[int]:
-        """The other ranks' places in the team, the next one first: at any time every rank sends to another one."""
-        return [(self.team.index + distance) % self.team.size for distance in range(1, self.team.size)]
-
     def slots(self) -> tuple[Slots, torch.Tensor]:
         """The team's slots on the current stream, and this rank's, (size, rows, columns)."""
         space = slots_of(self.team, self.group, self.out.device)
-        return space, space.blocks(self.team.size, self.out)
+        return space, blocks_in(space.staging, (self.team.size, *self.out.shape), self.out.dtype)
 
     def multiply(self, owner: int, out: torch.Tensor) -> None:
         """The product of ``owner``'s rows."""
@@ -185,9 +180,9 @@ def _direct(problem: _Problem) -> Callable[[], None]:
     def enqueue() -> None:
         main, second = current_stream(), space.second_stream
         second.wait_event(main.record_event())
-        signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.receivers], second)
+        signal_batch([Write(space.peer_ready[peer][index], 1) for peer in problem.team.others], second)
         turns = itertools.cycle((main, second))
-        for owner in problem.receivers:
+        for owner in problem.team.others:
             with stream(next(turns)):
                 signal_batch([Wait(space.ready[owner], 1), Write(space.ready[owner], 0)])
                 problem.multiply(owner, symm_peer(blocks, problem.team.ranks[owner])[index])

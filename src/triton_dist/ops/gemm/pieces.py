@@ -21,7 +21,7 @@ from ..team import Team
 from . import library
 from .epilogues import epilogue_key
 from .operands import Operands
-from .slots import Slots, addition_of, slots_of
+from .slots import Slots, addition_of, blocks_in, slots_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Pieces:
     ) -> Pieces:
         """what: the operator. out: contiguous, with elements. result_rows: where in ``out`` this rank's sum of a piece belongs."""
         slots = slots_of(team, group, out.device)
-        blocks = slots.blocks(team.size, out.as_strided((cuts.height, out.shape[1]), (0, 1)))
+        blocks = blocks_in(slots.staging, (team.size, cuts.height, out.shape[1]), out.dtype)
         sums, alignment = [], []
         for piece in range(cuts.count):
             rows = result_rows(piece)
@@ -83,14 +83,9 @@ class Pieces:
         preload(what, ("pieces", *key), lambda: sums)
         return cls(operands, cuts, team, slots, blocks, slots.own_products(blocks), sums)
 
-    @property
-    def receivers(self) -> list[int]:
-        """The other ranks' places in the team, the next one first: at any time every rank sends to another one."""
-        return [(self.team.index + distance) % self.team.size for distance in range(1, self.team.size)]
-
     def enqueue(self, then: Callable[[int, Stream], None] | None = None) -> None:
         """then: called when the sum of a piece is queued, with its number and the stream that it is on."""
-        cuts, slots, index, receivers = self.cuts, self.slots, self.team.index, self.receivers
+        cuts, slots, index, receivers = self.cuts, self.slots, self.team.index, self.team.others
         main, second, side, third = current_stream(), slots.second_stream, slots.side_stream, slots.third_stream
         side.wait_event(main.record_event())
         signal_batch([Write(slots.peer_ready[peer][index], 1) for peer in receivers], side)

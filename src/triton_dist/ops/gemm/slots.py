@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,17 +41,19 @@ class Slots:
     second_stream: Stream
     third_stream: Stream
 
-    def blocks(self, size: int, like: torch.Tensor) -> torch.Tensor:
-        """This rank's slots, (size, rows, columns), each for a block like ``like``; they begin at whole cache lines."""
-        step = triton.cdiv(like.numel(), 64) * 64
-        nbytes = size * step * like.element_size()
-        return self.staging.at_least(nbytes)[:nbytes].view(like.dtype).as_strided((size, *like.shape), (step, like.shape[1], 1))
-
     def own_products(self, blocks: torch.Tensor) -> torch.Tensor:
         """(size - 1, rows, columns), for what goes to the peers."""
         count, rows, columns = blocks.shape
         nbytes = max(1, count - 1) * rows * columns * blocks.element_size()
         return self.products.at_least(nbytes)[:nbytes].view(blocks.dtype).view(-1, rows, columns)
+
+
+def blocks_in(buffer: GrowingBuffer, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of ``shape``, (size, rows, columns), in a buffer's memory: a block for each rank; they begin at whole cache lines."""
+    size, rows, columns = shape
+    step = triton.cdiv(rows * columns, 64) * 64
+    nbytes = size * step * dtype.itemsize
+    return buffer.at_least(nbytes)[:nbytes].view(dtype).as_strided((size, rows, columns), (step, columns, 1))
 
 
 def slots_of(team: Team, group: object, device: torch.device) -> Slots:

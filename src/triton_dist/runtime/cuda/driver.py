@@ -33,8 +33,10 @@ def call(name: str, *arguments: Any) -> Any:
     driver = bindings()
     try:
         error, *results = getattr(driver, name)(*arguments)
-    except RuntimeError as missing:  # what cuda-bindings looks for at the first call
-        raise NotInitializedError(f"ranks on GPUs need NVIDIA's driver, whose libcuda is not on this machine ({missing})") from None
+    except RuntimeError as missing:  # cuda-bindings looks for libcuda, and for each function in it, at the first call
+        raise NotInitializedError(
+            f"{name} of NVIDIA's driver (libcuda), which ranks on GPUs need, is not on this machine: {missing}"
+        ) from None
     if int(error) != 0:
         text = driver.cuGetErrorString(error)[1]
         failed = CudaDriverError(f"{name}: {text.decode() if isinstance(text, bytes) else text} ({error})")

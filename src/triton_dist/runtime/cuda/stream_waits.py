@@ -24,7 +24,7 @@ def stream_wait_kernel(word, value, COMPARISON: tl.constexpr):
 
 
 def wait(word: torch.Tensor, value: int, comparison: str, stream: torch.cuda.Stream) -> None:
-    """Make ``stream`` wait until ``word``, one element of 32 or 64 bits, compares to ``value``: "ge", as signed numbers, or "eq"."""
+    """Make ``stream`` wait until ``word``, one element of 32 or 64 bits, compares to ``value``: "ge" or "eq"."""
     launch = _loaded(word.view(torch.int32 if word.element_size() == 4 else torch.int64).view(1), value, comparison)
     with torch.cuda.stream(stream):
         launch.run()

@@ -87,16 +87,16 @@ class CudaStreams:
 
     def wait_value(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
         self._world.heap.check_alive(target, "wait_value")
-        flag = _wait_flag(compare)
         if self._world.bounded:
             self._wait_by_kernel(target, value, compare, stream)
             return
         bits = target.element_size() * 8
-        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), flag)
+        driver.call(f"cuStreamWaitValue{bits}", stream.cuda_stream, target.data_ptr(), value & ((1 << bits) - 1), _wait_flag(compare))
 
     def _wait_by_kernel(self, target: torch.Tensor, value: int, compare: str, stream: torch.cuda.Stream) -> None:
         from . import stream_waits  # a kernel: its package is not there yet when this module is
 
+        _wait_flag(compare)  # the same are refused
         stream_waits.wait(target, value, compare, stream)
 
     def signal_batch(self, steps: Sequence[Write | Wait], stream: torch.cuda.Stream) -> None:

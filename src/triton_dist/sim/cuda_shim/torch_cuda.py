@@ -230,9 +230,7 @@ def replacements() -> dict[tuple[Any, str], Any]:
         (torch.cuda.graphs, "CUDAGraph"): graphs.CUDAGraph,
         (torch.cuda.graphs, "graph"): graphs.graph,
     }
-    table |= {
-        (torch.cuda.memory, name): _unsupported(f"memory.{name}") for name in ("_record_memory_history", "_snapshot", "_dump_snapshot")
-    }
+    table |= {(torch.cuda.memory, name): _unsupported(f"memory.{name}") for name in _MEMORY}
     return table
 
 
