@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import triton_dist
+from triton_dist.errors import InvalidArgumentError
 from triton_dist.ops import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter, repeat
+from triton_dist.ops.collectives import arguments
 from triton_dist.ops.repeat import Calls, looks_of
 from triton_dist.runtime.world import require_world
 
@@ -101,3 +105,95 @@ def test_tensors_that_have_no_looks():
     assert looks_of(torch.ones(2, 3).t()) is None and looks_of(torch.ones(3), torch.empty(0)) is None
     one = torch.ones(8)
     assert looks_of(one, one) != looks_of(one, torch.ones(8)) and looks_of(one[1:]) != looks_of(torch.ones(7))
+
+
+OUT_OF_PLACE = {
+    "all_reduce": (all_reduce, lambda size: (8 * size, 8 * size, 0)),
+    "all_gather": (all_gather, lambda size: (8, 8 * size, -8 * triton_dist.rank())),
+    "reduce_scatter": (reduce_scatter, lambda size: (8 * size, 8, 8 * triton_dist.rank())),
+    "broadcast": (broadcast, lambda size: (8 * size, 8 * size, 0)),
+    "all_to_all": (all_to_all, lambda size: (8 * size, 8 * size, 0)),
+}
+"""By name: the operator, and elements of x, elements of out, and where in x out may begin."""
+
+
+def sharing_body(name: str) -> list[str]:
+    """What went wrong where x and out share memory in ways that are allowed, and in one that is not."""
+    operator, sizes = OUT_OF_PLACE[name]
+    given, made, allowed = sizes(triton_dist.world_size())
+    wrong = []
+
+    def call(distance: int) -> torch.Tensor:
+        memory = torch.zeros(3 * (given + made), device=triton_dist.device())
+        x, out = memory[given + made :][:given], memory[given + made + distance :][:made]
+        x.copy_(torch.arange(1.0, given + 1))
+        return operator(x, out=out).clone()
+
+    apart = call(given)  # they touch, and share nothing
+    for _ in range(2):
+        if not torch.equal(call(allowed), apart) or not torch.equal(call(-made), apart):
+            wrong.append("a result")
+        for distance in (4, 1 - made, given - 1):
+            try:
+                call(distance)
+                wrong.append(f"{distance} was taken")
+            except InvalidArgumentError:
+                pass
+    return wrong
+
+
+@pytest.mark.parametrize("name", OUT_OF_PLACE)
+def test_memory_shared_by_x_and_out(world, name):
+    assert world(sharing_body, 2, args=(name,)) == [[], []]
+
+
+@pytest.mark.parametrize("name", OUT_OF_PLACE)
+def test_memory_shared_in_calls_that_come_again(everywhere, name):
+    assert triton_dist.simulate(sharing_body, 3, args=(name,)) == [[]] * 3
+
+
+def test_mistakes_in_calls_that_come_again(everywhere):
+    """What looks like a call that was kept, but is none, is looked at as the first one."""
+
+    def run():
+        right = torch.ones(8)
+        refused = 0
+        for operator in (all_reduce, all_gather, reduce_scatter, broadcast, all_to_all):
+            out = operator(right.clone(), out=None)
+            made = [operator(right, out=torch.empty_like(out)) for _ in range(2)]
+            assert torch.equal(made[0], made[1])
+            for x, target, options in (
+                ([1.0], out, {}),
+                (right, "out", {}),
+                (right, out[:3], {}),
+                (right, out.to(torch.int32), {}),
+                (right, out, {"method": ["ll"]}),
+                (right, out, {"method": "fast"}),
+            ):
+                with pytest.raises(InvalidArgumentError, match=operator.__name__):
+                    operator(x, out=target, **options)
+                refused += 1
+        return refused
+
+    assert triton_dist.simulate(run, 2) == [30, 30]
+
+
+def test_a_call_that_comes_again_is_not_checked(everywhere, monkeypatch):
+    def run():
+        x, out = torch.ones(8), torch.empty(8)
+        results = [float(all_reduce(x, out=out)[0]) for _ in range(2)]
+        with monkeypatch.context() as patch:
+            patch.setattr(repeat, "repeated", None)
+            patch.setitem(all_reduce.__globals__, "check_method", None)
+            return [*results, float(all_reduce(x, out=out)[0])]
+
+    assert triton_dist.simulate(run, 1) == [[1.0] * 3]
+
+
+def test_tensors_that_are_elsewhere(monkeypatch):
+    """On GPUs, tensors that are not on this rank's one are refused by name."""
+    monkeypatch.setattr(arguments, "require_world", lambda what: SimpleNamespace(device=torch.device("cuda", 1)))
+    for x in (torch.ones(3), torch.empty(3, device="meta")):
+        with pytest.raises(InvalidArgumentError, match=rf"all_gather: x is on {x.device}, .* run on cuda:1"):
+            arguments.check_device("all_gather", x, "auto")
+        arguments.check_device("all_gather", x, "library")

@@ -128,14 +128,15 @@ def activate(
         made = _by_torch(x, bias, function, gated)
         return made if out is None else out.copy_(made)
     columns = _check(x, bias, function, gated)
+    x, bias = x.resolve_neg(), None if bias is None else bias.resolve_neg()
     if wants_gradient(x, bias):
         refuse_output("activate", out)
         return _Activation.apply(x, bias, function, gated)
     if out is None:
         out = torch.empty((x.shape[0], columns), dtype=x.dtype, device=x.device)
-    elif tuple(out.shape) != (x.shape[0], columns) or out.dtype != x.dtype or not out.is_contiguous():
+    elif tuple(out.shape) != (x.shape[0], columns) or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
         raise InvalidArgumentError(
-            f"activate: out is {tuple(out.shape)} {out.dtype}; it has to be {(x.shape[0], columns)} {x.dtype}, contiguous"
+            f"activate: out is {tuple(out.shape)} {out.dtype}; it has to be {(x.shape[0], columns)} {x.dtype}, contiguous, no negated view"
         )
     _run(activate_kernel, x, bias, (out,), columns, function, gated)
     return out
@@ -155,7 +156,7 @@ class _Activation(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, bias = ctx.saved_tensors
         made = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        _run(activation_gradient_kernel, x, bias, (grad.contiguous(), made), grad.shape[1], ctx.function, ctx.gated)
+        _run(activation_gradient_kernel, x, bias, (grad.resolve_neg().contiguous(), made), grad.shape[1], ctx.function, ctx.gated)
         return made if ctx.needs_input_grad[0] else None, made.sum(0) if ctx.needs_input_grad[1] else None, None, None
 
 

@@ -16,6 +16,8 @@ from ..runtime.world import require_world
 from .team import GrowingBuffer, Team
 
 _DEVICES = ("cuda",)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""What is passed on by its address alone."""
 _MOST = 4096
 """Calls that are kept; with more, all are forgotten."""
 
@@ -68,17 +70,17 @@ class Calls:
             calls = world.workspaces[key] = Calls(stream)
         return calls
 
-    def run(self, key: Hashable, *given: torch.Tensor) -> bool:
-        """Launch what was kept under ``key`` with these tensors; whether there was something."""
+    def find(self, key: Hashable) -> _Prepared | None:
+        """What was kept under ``key``."""
         # Where a workspace has grown, the other ranks' calls use the new memory from now on, and so must this one's.
         if self._growths != GrowingBuffer.growths:
             self._prepared.clear()
             self._growths = GrowingBuffer.growths
-        prepared = self._prepared.get(key)
-        if prepared is None:
-            return False
+        return self._prepared.get(key)
+
+    def run(self, prepared: _Prepared, *given: torch.Tensor) -> None:
+        """Launch it with these tensors."""
         prepared.run(given, self._stream)
-        return True
 
     def keep(self, key: Hashable, launch: Launch, *given: torch.Tensor) -> None:
         """Keep a launch that has been run with these tensors."""
@@ -88,6 +90,31 @@ class Calls:
             self._prepared[key] = _Prepared(launch, given)
 
 
+def again(what: str, team: Team, constants: Hashable, x: torch.Tensor, out: torch.Tensor | None) -> bool:
+    """Launch a call that looks like one that was kept, before anything of it is checked; whether there was one.
+
+    what, constants: as for ``repeated``, by which such a call of ``x`` and ``out`` was launched. It was checked then; so the constants and
+    what tensors look like are all that the operator's checks go by, and where ``x`` and ``out`` share memory, they look again.
+    """
+    if out is None or type(x) not in _PLAIN or type(out) not in _PLAIN:
+        return False
+    calls = Calls.here(what, team)
+    if calls is None:
+        return False
+    looks = looks_of(x, out)
+    distance = out.data_ptr() - x.data_ptr()
+    if looks is None or distance and -out.nbytes < distance < x.nbytes:
+        return False
+    try:
+        prepared = calls.find((what, constants, looks))
+    except TypeError:  # a constant that can't be one: the operator says so
+        return False
+    if prepared is None:
+        return False
+    calls.run(prepared, x, out)
+    return True
+
+
 def repeated(what: str, team: Team, constants: Hashable, given: tuple[torch.Tensor, ...], make: Callable[[], Launch | None]) -> None:
     """Launch a call: at once if one like it came before, else what ``make`` gives, which is None if it has done the call otherwise.
 
@@ -95,8 +122,11 @@ def repeated(what: str, team: Team, constants: Hashable, given: tuple[torch.Tens
     """
     calls = Calls.here(what, team)
     looks = None if calls is None else looks_of(*given)
-    if calls is not None and looks is not None and calls.run((what, constants, looks), *given):
-        return
+    if calls is not None and looks is not None:
+        prepared = calls.find((what, constants, looks))
+        if prepared is not None:
+            calls.run(prepared, *given)
+            return
     launch = make()
     if launch is not None:
         launch.run()
@@ -105,11 +135,12 @@ def repeated(what: str, team: Team, constants: Hashable, given: tuple[torch.Tens
 
 
 def looks_of(*tensors: torch.Tensor) -> tuple[Hashable, ...] | None:
-    """What of contiguous tensors decides how they are launched, for a key; None where one is not contiguous, or empty."""
-    looks, first = [], tensors[0].data_ptr()
+    """What of contiguous tensors decides how they are launched, for a key; None where one is empty, or not in memory as it reads."""
+    looks: list[Hashable] = []
+    first = tensors[0].data_ptr()
     for tensor in tensors:
-        if not tensor.is_contiguous() or not tensor.numel():
+        if not tensor.is_contiguous() or not tensor.numel() or tensor.is_neg() or tensor.is_conj():
             return None
         address = tensor.data_ptr()
-        looks.append((tensor.shape, tensor.dtype, address % ALIGNMENT, address == first))
+        looks += (tensor.shape, tensor.dtype, tensor.get_device(), address % ALIGNMENT, address == first)
     return tuple(looks)

@@ -73,13 +73,16 @@ def rotary(
     Returns ``out``. Raises InvalidArgumentError, NotInitializedError.
     """
     _check(x, positions, frequencies, rotated, bias)
+    x, bias = x.resolve_neg(), None if bias is None else bias.resolve_neg()
     if wants_gradient(x, bias):
         refuse_output("rotary", out)
         return _Rotary.apply(x, bias, positions, frequencies, rotated)
     if out is None:
         out = torch.empty_like(x)
-    elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous():
-        raise InvalidArgumentError(f"rotary: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(x.shape)} {x.dtype}, contiguous")
+    elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
+        raise InvalidArgumentError(
+            f"rotary: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(x.shape)} {x.dtype}, contiguous and no negated view"
+        )
     _run(x, bias, positions, frequencies, out, rotated, back=False)
     return out
 
@@ -98,7 +101,7 @@ class _Rotary(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        grad = grad.contiguous()
+        grad = grad.resolve_neg().contiguous()
         made = torch.empty_like(grad)
         positions, frequencies = ctx.saved_tensors
         _run(grad, None, positions, frequencies, made, ctx.rotated, back=True)

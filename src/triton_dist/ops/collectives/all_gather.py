@@ -17,9 +17,9 @@ import triton_dist.language as dl
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
-from ..repeat import repeated
+from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import METHODS, check_method, library_can, process_group_of
+from .arguments import METHODS, check_apart, check_device, check_method, check_tensor, library_can, made_or_checked, process_group_of
 from .low_latency import moving_launch, pays
 from .plans import Plan, chosen
 from .staging import LINE, begin_call, end_call, meet, peer_pointers, staging_of
@@ -65,8 +65,8 @@ def all_gather(
     """The ranks' ``x`` one below the other, in group order, on every rank of ``group``; in stream order of the current stream.
 
     All ranks of the group call it with the same shape and dtype. x: any shape (M, ...) and dtype, contiguous or not.
-    out: (size * M, ...), contiguous, same dtype; allocated if None. group: a ``torch.distributed`` group whose ranks reach each other
-    by direct pointers; None is all ranks.
+    out: (size * M, ...), contiguous, same dtype; may have ``x`` where it goes; allocated if None.
+    group: a ``torch.distributed`` group whose ranks reach each other by direct pointers; None is all ranks.
     method: "ll", "one_shot" (see the module), "library" (``torch.distributed``), or "auto", which goes by the number of bytes and this
     machine's table, if there is one (docs/collectives_tuning.md). The bits are the same. exact: "auto" keeps to the kernels.
     Returns ``out``. The first call on a stream allocates, so make it before a CUDA graph is captured there.
@@ -74,17 +74,19 @@ def all_gather(
     TuningTableError.
     """
     team = find_team(group, "all_gather")
+    check_tensor("all_gather", x)
+    if again("all_gather", team, (method, exact), x, out):
+        return out  # type: ignore[return-value]
     check_method("all_gather", method, exact, group, METHODS)
-    if not isinstance(x, torch.Tensor) or x.dim() == 0:
+    check_device("all_gather", x, method)
+    if x.dim() == 0:
         raise InvalidArgumentError(f"all_gather: x has to be a tensor with at least one dimension, got {x!r}")
     shape = (team.size * x.shape[0], *x.shape[1:])
-    if out is None:
-        out = torch.empty(shape, dtype=x.dtype, device=x.device)
-    elif tuple(out.shape) != shape or out.dtype != x.dtype or not out.is_contiguous():
-        raise InvalidArgumentError(f"all_gather: out is {tuple(out.shape)} {out.dtype}; it has to be {shape} {x.dtype}, contiguous")
+    out = made_or_checked("all_gather", out, shape, x)
     nbytes = x.numel() * x.element_size()
     if nbytes:
         part, target = dense(x), out
+        check_apart("all_gather", part, target, same_at=-nbytes * team.index)
 
         def make() -> Launch | None:
             own = exact or not library_can(group, x.device)

@@ -20,16 +20,25 @@ import triton_dist
 import triton_dist.language as dl
 
 from ...runtime.preload import Launch
-from ..repeat import repeated
+from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import LIBRARY_OPERATIONS, check_method, check_tensor, library_reduces, made_or_checked, process_group_of
+from .arguments import (
+    LIBRARY_OPERATIONS,
+    check_apart,
+    check_device,
+    check_method,
+    check_tensor,
+    library_reduces,
+    made_or_checked,
+    process_group_of,
+)
 from .low_latency import pays, reducing_launch
 from .places import in_place
 from .plans import Plan, chosen
 from .reduction import accumulator_of, reduce_staged
 from .staging import MAX_PROGRAMS, begin_call, end_call, meet, programs_for, staging_of
 from .two_shot import MOST_PROGRAM_BYTES, two_shot_launch
-from .words import round_up
+from .words import dense, round_up
 
 METHODS = ("auto", "ll", "one_shot", "two_shot", "library")
 PLACED = "all_reduce in symmetric memory"
@@ -97,11 +106,17 @@ def all_reduce(
     """
     team = find_team(group, "all_reduce")
     check_tensor("all_reduce", x)
+    placed = in_place(x, team), isinstance(out, torch.Tensor) and in_place(out, team)
+    constants = method, exact, op, placed
+    if again("all_reduce", team, constants, x, out):
+        return out  # type: ignore[return-value]
     check_method("all_reduce", method, exact, group, METHODS)
+    check_device("all_reduce", x, method)
     accumulator = accumulator_of("all_reduce", x.dtype, op)
     out = made_or_checked("all_reduce", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
-    placed = in_place(x, team), in_place(out, team)
+    if x.is_contiguous():
+        check_apart("all_reduce", x, out, same_at=0)
 
     def make() -> Launch | None:
         own = exact or not library_reduces(group, x, op)
@@ -110,7 +125,7 @@ def all_reduce(
             return two_shot_launch(x, out, team, group, accumulator, op, plan, staged=False)
         return planned_launch(plan, x, out, team, group, accumulator, op)
 
-    repeated("all_reduce", team, (method, exact, op, placed), (x, out), make)
+    repeated("all_reduce", team, constants, (x, out), make)
     return out
 
 
@@ -150,9 +165,9 @@ def planned_launch(
     if not x.numel():
         return None
     if plan.method == "ll":
-        return reducing_launch("all_reduce", x.contiguous(), out, team, group, accumulator, op, plan)
+        return reducing_launch("all_reduce", dense(x), out, team, group, accumulator, op, plan)
     launch = {"one_shot": one_shot_launch, "two_shot": two_shot_launch}[plan.method]
-    return launch(x.contiguous(), out, team, group, accumulator, op, plan)
+    return launch(dense(x), out, team, group, accumulator, op, plan)
 
 
 def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str, plan: Plan) -> Launch:

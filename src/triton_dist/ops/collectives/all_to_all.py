@@ -20,11 +20,12 @@ import triton_dist.language as dl
 
 from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
-from ..repeat import repeated
+from ..repeat import again, repeated
 from ..team import Team, find_team, in_capture
 from .arguments import (
     METHODS,
     check_apart,
+    check_device,
     check_method,
     check_tensor,
     library_can,
@@ -161,6 +162,7 @@ def all_to_all(
         if capacity is not None or received is not None or check:
             raise InvalidArgumentError("all_to_all: capacity, received and check are for calls with splits; equal parts always fit")
         return _equal(x, out, team, group, method, exact)
+    check_device("all_to_all", x, method)
     if method in ("ll", "library"):
         raise InvalidArgumentError(f"all_to_all: method={method!r} takes no splits on the device; leave method out")
     if x.dim() == 0:
@@ -223,6 +225,9 @@ def _launch(x, out, splits, received, row: int, rows: int, team: Team, group: ob
 
 
 def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object, method: str, exact: bool) -> torch.Tensor:
+    if again("all_to_all", team, (method, exact), x, out):
+        return out  # type: ignore[return-value]
+    check_device("all_to_all", x, method)
     rows_of_ranks("all_to_all", x, team.size)
     out = made_or_checked("all_to_all", out, x.shape, x)
     nbytes = x.numel() * x.element_size()

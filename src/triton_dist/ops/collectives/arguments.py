@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import InvalidArgumentError
-from ...runtime.world import current_world
+from ...runtime.world import current_world, require_world
 
 METHODS = ("auto", "ll", "one_shot", "library")
 """Of the collectives but all_reduce: the low-latency kernel, the one that stages, and torch.distributed."""
@@ -24,6 +24,16 @@ def check_tensor(what: str, x: object) -> None:
     """Raises InvalidArgumentError unless ``x`` is a tensor."""
     if not isinstance(x, torch.Tensor):
         raise InvalidArgumentError(f"{what}: x has to be a tensor, got {x!r}")
+
+
+def check_device(what: str, x: torch.Tensor, method: str) -> None:
+    """Raises InvalidArgumentError where x is not where this rank's kernels run; ``torch.distributed`` may be asked for it all the same."""
+    device = require_world(what).device
+    if device.type == "cuda" and x.device != device and method != "library":
+        raise InvalidArgumentError(
+            f"{what}: x is on {x.device}, and this rank's kernels run on {device}: move it there, x.to(triton_dist.device()), "
+            "or leave it to torch.distributed by method='library'"
+        )
 
 
 def rows_of_ranks(what: str, x: torch.Tensor, size: int) -> int:
@@ -47,6 +57,8 @@ def made_or_checked(what: str, out: torch.Tensor | None, shape: Sequence[int], x
             f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
             f"it has to be {tuple(shape)} {x.dtype} on {x.device}, contiguous"
         )
+    if out.is_neg() or out.is_conj():
+        raise InvalidArgumentError(f"{what}: out is a lazily negated or conjugated view, which no kernel writes; pass what it is a view of")
     return out
 
 
@@ -55,7 +67,7 @@ def check_apart(what: str, x: torch.Tensor, out: torch.Tensor, same_at: int | No
     begin, end = x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()
     first, last = out.data_ptr(), out.data_ptr() + out.numel() * out.element_size()
     if first < end and begin < last and (same_at is None or first != begin + same_at):
-        allowed = "no memory with x" if same_at is None else f"memory with x only from byte {same_at} of x on"
+        allowed = "no memory with x" if same_at is None else f"memory with x only where it begins at byte {same_at} of it"
         raise InvalidArgumentError(
             f"{what}: out begins at byte {first - begin} of x, and is written while x is read; let it share {allowed}, or pass x.clone()"
         )

@@ -20,9 +20,9 @@ import triton_dist.language as dl
 
 from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
-from ..repeat import repeated
+from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import METHODS, check_apart, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .arguments import METHODS, check_apart, check_device, check_method, check_tensor, library_can, made_or_checked, process_group_of
 from .low_latency import broadcasting_launch, pays
 from .plans import Plan, chosen
 from .reduction import staging_at
@@ -91,8 +91,12 @@ def broadcast(
     """
     team = find_team(group, "broadcast")
     check_tensor("broadcast", x)
-    check_method("broadcast", method, exact, group, METHODS)
     source = _place_of(src, team)
+    constants = method, exact, source
+    if again("broadcast", team, constants, x, x if out is None else out):
+        return x if out is None else out
+    check_method("broadcast", method, exact, group, METHODS)
+    check_device("broadcast", x, method)
     written = x if out is None else made_or_checked("broadcast", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
@@ -113,7 +117,7 @@ def broadcast(
             return broadcasting_launch(given, target, source, team, group, plan)
         return broadcast_launch(given, target, source, team, group)
 
-    repeated("broadcast", team, (method, exact, source), (given, target), make)
+    repeated("broadcast", team, constants, (given, target), make)
     if out is None and given.data_ptr() != x.data_ptr() and team.index != source:
         x.copy_(given)
     return written

@@ -61,7 +61,8 @@ def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Cal
     team = find_team(request.group, operator.name)
     replays = Replays.here(operator.name, team) if request.gathered is None else None
     if replays is not None and request.out is not None:
-        graph = replays.find(request.key(operator.name, request.out))
+        key = request.key(operator.name, request.out)
+        graph = None if key is None else replays.find(key)
         if graph is not None:
             graph.replay()
             return request.out
@@ -81,8 +82,9 @@ def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Cal
     if enqueue is None:
         return out
     # A copy of A lies elsewhere at each call.
-    if replays is not None and operands.a is request.a:
-        replays.run(request.key(operator.name, out), enqueue)
+    key = request.key(operator.name, out) if replays is not None and operands.a is request.a else None
+    if replays is not None and key is not None:
+        replays.run(key, enqueue)
     else:
         enqueue()
     return out

@@ -113,6 +113,8 @@ class Epilogue:
                 continue
             if tensor.device != out.device:
                 raise InvalidArgumentError(f"{what}: a tensor of the epilogue is on {tensor.device} and the result on {out.device}")
+            if tensor.is_neg():
+                raise InvalidArgumentError(f"{what}: a tensor of the epilogue is a lazily negated view; pass its resolve_neg()")
             if tensor.untyped_storage().data_ptr() == out.untyped_storage().data_ptr() and out.numel():
                 raise InvalidArgumentError(
                     f"{what}: a tensor of the epilogue shares its memory with out, which holds products before the epilogue reads; "

@@ -64,16 +64,23 @@ class Request:
     pieces: int | None = None
 
     def key(self, what: str, out: torch.Tensor | None) -> Hashable:
-        """What makes two calls of an operator the same to the device (see ``replay``); None for what is no call, as the checks will say."""
-        tensors = (self.a, self.b, self.bias, out, self.scale_a, self.scale_b, self.gathered)
-        if not isinstance(self.method, str) or not all(tensor is None or isinstance(tensor, torch.Tensor) for tensor in tensors):
-            return None
-        seen = [None if t is None else (t.data_ptr(), t.shape, t.stride(), t.dtype) for t in tensors]
+        """What makes two calls of an operator the same to the device, see ``replay``.
+
+        None for what is no call, as the checks will say, and where a tensor is a lazily negated view, which is copied at each call.
+        """
         epilogue = self.epilogue.identity() if isinstance(self.epilogue, Epilogue) else self.epilogue
-        key = (what, self.method, self.tiles, self.pieces, epilogue, *seen)
+        seen: list[Hashable] = [what, self.method, self.tiles, self.pieces, epilogue]
         try:
+            for tensor in (self.a, self.b, self.bias, out, self.scale_a, self.scale_b, self.gathered):
+                if tensor is None:
+                    seen.append(None)
+                elif tensor.is_neg():
+                    return None
+                else:
+                    seen += (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+            key = tuple(seen)
             hash(key)
-        except TypeError:
+        except (AttributeError, TypeError):  # no tensor, or nothing that decides
             return None
         return key
 
@@ -104,7 +111,8 @@ def checked_operands(what: str, request: Request, *, a_name: str = "a", rows_in_
         raise InvalidArgumentError(
             f"{what}: bias is {tuple(bias.shape)} {bias.dtype}; it has to be {(b.shape[1],)} {out_dtype}, contiguous"
         )
-    pair = None if len(given) != 2 else (given[0], given[1])
+    pair = None if len(given) != 2 else (given[0].resolve_neg(), given[1].resolve_neg())
+    a, b, bias = a.resolve_neg(), b.resolve_neg(), None if bias is None else bias.resolve_neg()
     # A library takes fp8 rows only as they lie in memory one behind the other.
     a = a.contiguous() if rows_in_line or a.dtype in FP8 else a
     return Operands(a, b, bias, pair, out_dtype, as_epilogue(what, request.epilogue))
@@ -125,6 +133,8 @@ def checked_output(what: str, out: torch.Tensor | None, rows: int, operands: Ope
             f"{what}: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; it has to be {wanted} {operands.out_dtype}, "
             f"{layout}"
         )
+    if out.is_neg():
+        raise InvalidArgumentError(f"{what}: out is a lazily negated view, which no kernel writes; pass what it is a view of")
     if operands.epilogue is not None:
         operands.epilogue.check(what, out)
     return out
