@@ -473,3 +473,14 @@ def test_wrong_arguments_are_named_while_compiling(kernel, parts):
         chain.append(str(error))
         error = error.__cause__ or error.__context__
     assert all(part in "\n".join(chain) for part in parts)
+
+
+@triton_dist.jit
+def wait_for_fewer_than_none_kernel(words, count):
+    dl.wait(words, count, "sys", "acquire", waitValue=1)
+
+
+@pytest.mark.parametrize("count", [-1, -3])
+def test_a_wait_for_a_negative_number_of_words_is_named(count):
+    with pytest.raises(errors.SimulationError, match=f"wait is given {count} words"):
+        wait_for_fewer_than_none_kernel[(1,)](torch.zeros(4, dtype=torch.int32), count)

@@ -353,6 +353,30 @@ def varying_extract_kernel(out):
     st(out, dl.extract(tile, [tid(0) % 8]), "gpu", "relaxed")
 
 
+@triton_dist.jit
+def extract_at_kernel(out, row, column):
+    tile = tl.arange(0, 32).reshape((8, 4))
+    tl.store(out, dl.extract(tile, [row, column]))
+
+
+@triton_dist.jit
+def insert_at_kernel(out, row, column):
+    tile = dl.insert(tl.arange(0, 32).reshape((8, 4)), 99, [row, column])
+    tl.store(out, tl.sum(tl.sum(tile, 0), 0))
+
+
+@pytest.mark.parametrize("kernel", [extract_at_kernel, insert_at_kernel])
+@pytest.mark.parametrize(("row", "column", "wrong"), [(7, 3, ""), (8, 3, "8 in dimension 0"), (-1, 0, "-1 in"), (2, 4, "4 in dimension 1")])
+def test_an_index_that_comes_at_run_time(kernel, row, column, wrong):
+    out = torch.zeros(1, dtype=torch.int32)
+    if wrong:
+        with pytest.raises(errors.OutOfBoundsError, match=f"index {wrong}"):
+            kernel[(1,)](out, row, column)
+    else:
+        kernel[(1,)](out, row, column)
+        assert out.item() == (31 if kernel is extract_at_kernel else 31 * 16 - 31 + 99)
+
+
 def test_extract_outside_a_region_takes_no_varying_index():
     with pytest.raises(errors.UnsupportedOperationError, match="varies from thread to thread"):
         varying_extract_kernel[(1,)](torch.zeros(8, dtype=torch.int32))

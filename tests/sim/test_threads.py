@@ -190,15 +190,63 @@ def test_a_varying_value_in_a_tile_is_named():
 
 
 @triton_dist.jit
-def stock_store_kernel(out):
-    """Stock Triton stores a scalar from thread 0."""
+def same_store_kernel(out, FIRST: tl.constexpr):
+    """What stock Triton stores as a scalar, thread 0 stores: here the others have the same."""
+    if tid(0) < FIRST:
+        tl.store(out + tid(0) // 512, tid(0) // 256 + 5)
+
+
+@pytest.mark.parametrize(("first", "stored"), [(128, 5), (7, 5), (1, 5), (0, 0)])
+def test_a_stock_store_is_that_of_thread_0(first, stored):
+    out = torch.zeros(1, dtype=torch.int32)
+    same_store_kernel[(1,)](out, first)
+    assert out.item() == stored
+
+
+@triton_dist.jit
+def store_of_all_kernel(out):
     tl.store(out, tid(0) + 5)
 
 
-def test_stock_store_is_thread_zeros():
-    out = torch.zeros(1, dtype=torch.int32)
-    stock_store_kernel[(1,)](out)
-    assert out.item() == 5
+@triton_dist.jit
+def store_to_all_kernel(out):
+    tl.store(out + tid(0), 5)
+
+
+@triton_dist.jit
+def store_of_another_kernel(out):
+    if tid(0) == 3:
+        tl.store(out, 5)
+
+
+@triton_dist.jit
+def store_of_the_others_kernel(out):
+    tl.store(out, 5, mask=tid(0) >= 1)
+
+
+@triton_dist.jit
+def store_in_a_loop_kernel(out):
+    for index in range(tid(0), 300, num_threads()):
+        tl.store(out, index // 300)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (store_of_all_kernel, "thread 1 has another address or value"),
+        (store_to_all_kernel, "thread 1 has another address or value"),
+        (store_of_another_kernel, "thread 0 does not come here"),
+        (store_of_the_others_kernel, "thread 0 does not come here"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.bfloat16, torch.int64, torch.int8])
+def test_a_stock_store_that_is_lost_is_named(kernel, why, dtype):
+    with pytest.raises(errors.SimulationError, match=rf"test_threads.py:\d+: tl.store of a scalar .* {why}"):
+        kernel[(1,)](torch.zeros(128, dtype=dtype))
+
+
+def test_a_stock_store_in_a_loop_of_threads():
+    store_in_a_loop_kernel[(1,)](torch.zeros(1))
 
 
 @triton_dist.jit
@@ -317,6 +365,58 @@ def test_stock_loads_with_varying_pointers():
 
 
 @triton_dist.jit
+def load_beside_kernel(source, out, count, OTHER: tl.constexpr, VARYING: tl.constexpr):
+    """The mask differs from thread to thread, and the pointer, too, if VARYING."""
+    index = tid(0)
+    value = tl.load(source + (index if VARYING else 3), mask=index < count, other=OTHER)
+    limit = value + 1 if value > 2 else value - 1
+    st(out + index, limit, "gpu", "relaxed")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("varying", [False, True])
+def test_arithmetic_on_what_each_thread_loads(dtype, varying):
+    source, out = torch.arange(128).to(dtype), torch.zeros(128, dtype=dtype)
+    load_beside_kernel[(1,)](source, out, 100, -7, varying)
+    loaded = torch.where(torch.arange(128) < 100, source if varying else source[3], torch.tensor(-7).to(dtype))
+    assert torch.equal(out, torch.where(loaded > 2, loaded + 1, loaded - 1))
+
+
+@triton_dist.jit
+def loop_on_loaded_kernel(source, out):
+    index = tl.load(source + tid(0))
+    steps = 0
+    while index < 10:
+        index += 1
+        steps += 1
+    st(out + tid(0), steps, "gpu", "relaxed")
+
+
+def test_a_loop_that_goes_by_what_each_thread_loads():
+    out = torch.zeros(128, dtype=torch.int32)
+    loop_on_loaded_kernel[(1,)](torch.arange(128, dtype=torch.int32), out)
+    assert out.tolist() == [max(0, 10 - index) for index in range(128)]
+
+
+@triton_dist.jit
+def loaded_into_tile_kernel(source, out):
+    value = tl.load(source + tid(0))
+    tl.store(out + tl.arange(0, 64), tl.zeros((64,), out.dtype.element_ty) + value)
+
+
+@triton_dist.jit
+def loaded_into_full_kernel(source, out):
+    tl.store(out + tl.arange(0, 128), tl.full((128,), tl.load(source, mask=tid(0) < 4, other=0), out.dtype.element_ty))
+
+
+@pytest.mark.parametrize("kernel", [loaded_into_tile_kernel, loaded_into_full_kernel])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_what_each_thread_loads_in_a_tile_is_named(kernel, dtype):
+    with pytest.raises(errors.UnsupportedOperationError, match="varies from thread to thread"):
+        kernel[(1,)](torch.ones(128, dtype=dtype), torch.zeros(128, dtype=dtype))
+
+
+@triton_dist.jit
 def else_only_kernel(out):
     if tid(0) >= 0:
         st(out + tid(0), 1, "gpu", "relaxed")
@@ -394,17 +494,3 @@ def test_what_all_threads_have_to_do_is_refused_in_a_branch(kernel, message):
     with pytest.raises(errors.UnsupportedOperationError, match=message) as caught:
         kernel[(1,)](torch.zeros(128, dtype=torch.int32))
     assert "test_threads.py:" in str(caught.value)
-
-
-@triton_dist.jit
-def store_of_the_others_kernel(x, out, FIRST: tl.constexpr):
-    if tid(0) >= FIRST:
-        tl.store(x, 5)
-    tl.store(out, 1)
-
-
-@pytest.mark.parametrize(("first", "stored"), [(0, 5), (1, 0)])
-def test_a_stock_store_is_that_of_thread_0(first, stored):
-    x, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    store_of_the_others_kernel[(1,)](x, out, first)
-    assert (x.item(), out.item()) == (stored, 1)

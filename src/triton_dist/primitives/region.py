@@ -270,8 +270,6 @@ def _store(semantic: Any, tile: region_tile, index: Any, new: Any) -> None:
 def _address_of(semantic: Any, tile: region_tile, index: Any) -> tl.tensor:
     """Address of one element, for the thread's own index."""
     indices = _checked_indices(semantic, index, tile.extents, "t[i]")
-    if target_of(semantic.builder.options) == "sim":
-        sim_threads.check_index(semantic, indices, tile.extents)
     return semantic.add(tile.address, _scaled(semantic, _row_major(semantic, indices, tile.extents), tile), False)
 
 
@@ -315,7 +313,10 @@ def _mask_at(semantic: Any, tile: tl.tensor, index: Any, function: str) -> tl.te
 
 
 def _checked_indices(semantic: Any, index: Any, extents: Sequence[int], what: str) -> list[tl.tensor]:
-    """The indices as int32 scalars. Raises PrimitiveArgumentError for a wrong number, type, or a constant outside the tile."""
+    """The indices as int32 scalars; those that come at run time are checked by the simulator.
+
+    Raises PrimitiveArgumentError for a wrong number, type, or a constant outside the tile.
+    """
     index = unwrap(index)
     indices = list(index) if isinstance(index, tuple | list | tl.tuple) else [index]
     if len(indices) != len(extents):
@@ -330,6 +331,8 @@ def _checked_indices(semantic: Any, index: Any, extents: Sequence[int], what: st
             checked.append(semantic.cast(one, tl.int32))
         else:
             raise PrimitiveArgumentError(f"{what}: index {axis} is {describe(one)}; allowed: an integer scalar")
+    if target_of(semantic.builder.options) == "sim" and not all(isinstance(one, int) for one in map(unwrap, indices)):
+        sim_threads.check_index(semantic, checked, extents)
     return checked
 
 

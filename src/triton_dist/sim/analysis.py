@@ -388,7 +388,7 @@ def _spread(blocks: list[Block], facts: FunctionFacts) -> None:
                 symbol.startswith(_VARYING_SOURCES)
                 or is_varying_block(operation)
                 or gives_each_thread_its_own(operation)
-                or (tainted and name not in ("tt.load", "tt.atomic_rmw", "tt.atomic_cas"))
+                or (tainted and name not in ("tt.atomic_rmw", "tt.atomic_cas"))
             ):
                 varying.update(result for result in operation.results if facts.types[result].shape is None)
             for region in operation.regions:

@@ -32,9 +32,10 @@ def _load(emitter: FunctionEmitter, operation: Operation) -> None:
         call = f"memory.load(C, {emitter.value(pointer)}, {emitter.masks(mask)}, {fallback}, {dtype}, {kind.shape}, {origin}"
         emitter.assign(operation, f"{call}, {operation.results[0] in emitter.facts.borrowed})")
         return
-    if pointer in emitter.facts.varying:
+    if any(operand in emitter.facts.varying for operand in operation.operands):
         arguments = ", ".join([emitter.array(pointer), emitter.array(mask) if mask else "True", dtype, emitter.mask or "None"])
-        emitter.assign(operation, f"primitives.load_each(C, {arguments})")
+        fallback = f", {emitter.array(other)}" if other else ""
+        emitter.assign(operation, f"primitives.load_each(C, {arguments}{fallback})")
         return
     call = f"memory.load_scalar(C, {emitter.value(pointer)}, {dtype}, {origin})"
     plain = "" if kind.is_float else ".item()"

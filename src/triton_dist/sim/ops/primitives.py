@@ -97,6 +97,8 @@ def wait(
     """
     view, holds, half = WORDS[itemsize], COMPARISONS[compare], 1 << (8 * itemsize - 1)
     memory, rates, order = context.memory, context.rates, context.order
+    if count < 0:
+        raise SimulationError(f"wait is given {count} words to wait for, and would wait for none; give how many there are")
     if context.memory_ns:
         context.settle()
     for number in range(count):
@@ -225,12 +227,12 @@ def check_all_threads(context: Program, mask) -> None:
         )
 
 
-def load_each(context: Program, addresses, on, dtype: np.dtype, mask) -> np.ndarray:
-    """``ld`` or a scalar ``tl.load`` where each thread has its own address."""
+def load_each(context: Program, addresses, on, dtype: np.dtype, mask, other=0) -> np.ndarray:
+    """``ld`` or a scalar ``tl.load`` where each thread has its own address. other: what a thread has that does not load."""
     active = active_threads(context, mask) & spread(context, on, np.dtype(np.bool_))
     lanes = np.flatnonzero(active)
     places = spread(context, addresses, np.dtype(np.int64))[lanes]
-    result = np.zeros(context.threads, dtype)
+    result = spread(context, other, dtype).copy()
     _check_lanes(context, places, dtype, "ld")
     if context.race is not None and lanes.size:
         _report_lanes(context, context.race, places, lanes, dtype.itemsize, "ld")
@@ -271,12 +273,26 @@ def store_each(context: Program, addresses, values, dtype: np.dtype, mask, locat
 
 
 def store_first(context: Program, address, value, on, dtype: np.dtype, mask, location: int) -> None:
-    """Stock ``tl.store`` of a scalar: thread 0 stores, if it comes here."""
-    if not active_threads(context, mask)[0] or not spread(context, on, np.dtype(np.bool_))[0]:
+    """Stock ``tl.store`` of a scalar: thread 0 stores, and what the others would have stored is lost, which is an error.
+
+    Raises SimulationError where thread 0 does not come here but others do, or they would store something else.
+    """
+    lanes = np.flatnonzero(active_threads(context, mask) & spread(context, on, np.dtype(np.bool_)))
+    if not lanes.size:
         return
-    place = int(spread(context, address, np.dtype(np.int64))[0])
+    places, data = spread(context, address, np.dtype(np.int64)), spread(context, value, dtype)
+    place, word = int(places[0]), data[0]
+    bits = np.dtype(f"u{dtype.itemsize}")
+    lost = np.flatnonzero((places[lanes] != place) | (data[lanes].view(bits) != word.view(bits)))
+    if lanes[0] or lost.size:
+        thread = int(lanes[0] or lanes[lost[0]])
+        why = "thread 0 does not come here" if lanes[0] else f"thread {thread} has another address or value"
+        raise SimulationError(
+            f"tl.store of a scalar is done by thread 0 alone, on a GPU too, and {why}; use st of triton_dist.language, by which each "
+            "thread stores, or let all threads have the same"
+        )
     check_scalar(context, place, dtype.itemsize, "store", None)
-    put_word(context, place, spread(context, value, dtype)[0], dtype, location)
+    put_word(context, place, word, dtype, location)
 
 
 def atomic_add_each(context: Program, addresses, values, dtype: np.dtype, mask, location: int) -> np.ndarray:
