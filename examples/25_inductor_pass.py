@@ -47,15 +47,21 @@ def traced(function: Callable, *inputs: torch.Tensor) -> tuple[torch.Tensor, Ind
     return module(*inputs), used
 
 
+def inputs_of(rank: int, device: torch.device) -> list[torch.Tensor]:
+    """``x``, ``up`` and ``down`` of a rank."""
+    generator = torch.Generator().manual_seed(rank)
+    shapes = [(ROWS, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)]
+    return [torch.randn(shape, generator=generator).to(device) / shape[1] ** 0.5 for shape in shapes]
+
+
 def main() -> None:
     if not dist.is_initialized():
         dist.init_process_group("gloo")  # simulated ranks: processes have theirs from initialize()
-    rank, device = triton_dist.rank(), triton_dist.device()
-    generator = torch.Generator().manual_seed(rank)
-    shapes = [(ROWS, HIDDEN), (INNER, HIDDEN), (HIDDEN, INNER)]
-    inputs = [torch.randn(shape, generator=generator).to(device) / shape[1] ** 0.5 for shape in shapes]
-    result, used = (compiled if device.type == "cuda" else traced)(mlp, *inputs)
-    expected = mlp(*inputs)
+    rank, size, device = triton_dist.rank(), triton_dist.world_size(), triton_dist.device()
+    everyone = [inputs_of(other, device) for other in range(size)]
+    result, used = (compiled if device.type == "cuda" else traced)(mlp, *everyone[rank])
+    sequence = torch.cat([x for x, _, _ in everyone])
+    expected = sum(torch.relu(sequence @ up.t()) @ down.t() for _, up, down in everyone)[ROWS * rank :][:ROWS]
     error = ((result - expected).abs().max() / expected.abs().max()).item()
     if rank == 0:
         print(used.report)

@@ -30,6 +30,7 @@ EXAMPLES = {
     "inspect": ("23_inspect.py", 0),
     "build_extern": ("24_build_extern.py", RANKS),
     "torch_symm": ("21_torch_symm.py", RANKS),
+    "inductor_pass": ("25_inductor_pass.py", RANKS),
 }
 """By tool its example, and the ranks that it is run with; 0 for a process without torchrun."""
 

@@ -22,6 +22,7 @@ MODULES = (
     "ops.test_gemm_pieces",
     "ops.test_gemm_rs",
     "ops.test_groups",
+    "ops.test_lazy_views",
     "ops.test_long_lived_epochs",
     "ops.test_low_latency",
     "ops.test_low_latency_collectives",

@@ -190,6 +190,31 @@ def test_a_call_that_comes_again_is_not_checked(everywhere, monkeypatch):
     assert triton_dist.simulate(run, 1) == [[1.0] * 3]
 
 
+def elsewhere_body() -> list[str]:
+    """Which collectives took tensors of the host, of the looks of a call that was kept, though kernels run on a GPU."""
+    taken = []
+    for operator in (all_reduce, all_gather, reduce_scatter, broadcast, all_to_all):
+        x = torch.ones(16, device=triton_dist.device())
+        out = operator(x)
+        for _ in range(2):
+            operator(x, out=torch.empty_like(out))
+        try:
+            operator(x.cpu(), out=torch.empty_like(out, device="cpu"))
+            taken.append(operator.__name__)
+        except InvalidArgumentError as error:
+            assert "move it there" in str(error)
+    return taken
+
+
+def test_tensors_of_the_host(world):
+    taken = [] if world(device_body, 1) == ["cuda"] else ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+    assert world(elsewhere_body, 2) == [taken] * 2
+
+
+def device_body() -> str:
+    return triton_dist.device().type
+
+
 def test_tensors_that_are_elsewhere(monkeypatch):
     """On GPUs, tensors that are not on this rank's one are refused by name."""
     monkeypatch.setattr(arguments, "require_world", lambda what: SimpleNamespace(device=torch.device("cuda", 1)))
