@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from triton_dist.ops import barrier
 
 _DELAY_CYCLES = 2_000_000
 """About 1 ms of an H100: longer than the host needs to queue a barrier, an event and a graph, on a machine that has other work, too."""
@@ -79,7 +80,10 @@ class CudaMachine:
         local_rank = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
         torch.cuda.set_device(local_rank)
         self.device = torch.device("cuda", local_rank)
-        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timedelta(seconds=timeout_s), device_id=self.device)
+        self.shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > torch.cuda.device_count()
+        # NCCL starts at once, unless ranks share a GPU, for which it has no way.
+        device = None if self.shared else self.device
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timedelta(seconds=timeout_s), device_id=device)
         triton_dist.initialize(heap_size)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._control = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
@@ -97,7 +101,7 @@ class CudaMachine:
     def align(self, ahead: bool) -> None:
         if ahead:
             torch.cuda._sleep(_DELAY_CYCLES)
-        dist.all_reduce(self._token)
+        barrier() if self.shared else dist.all_reduce(self._token)
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -123,7 +127,7 @@ class CudaMachine:
     def close(self) -> None:
         """Leave the world. Every rank calls it."""
         torch.cuda.synchronize()
-        dist.barrier()
+        dist.barrier(group=self._control)
         triton_dist.finalize()
         if dist.is_initialized():
             dist.destroy_process_group()

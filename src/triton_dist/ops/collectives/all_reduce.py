@@ -114,16 +114,16 @@ def all_reduce(
     check_device("all_reduce", x, method)
     accumulator = accumulator_of("all_reduce", x.dtype, op)
     out = made_or_checked("all_reduce", out, x.shape, x)
-    nbytes = x.numel() * x.element_size()
     if x.is_contiguous():
         check_apart("all_reduce", x, out, same_at=0)
 
     def make() -> Launch | None:
-        own = exact or not library_reduces(group, x, op)
-        plan = plan_for(nbytes, team, own, all(placed)) if method == "auto" else Plan(method)
-        if plan.method == "two_shot" and method == "auto" and all(placed):
-            return two_shot_launch(x, out, team, group, accumulator, op, plan, staged=False)
-        return planned_launch(plan, x, out, team, group, accumulator, op)
+        if method != "auto":
+            return planned_launch(Plan(method), x, out, team, group, accumulator, op)
+        launch = auto_launch(x, out, team, group, op, exact)
+        if launch is None and x.numel():
+            _by_library(x, out, op, group)
+        return launch
 
     repeated("all_reduce", team, constants, (x, out), make)
     return out
@@ -146,6 +146,20 @@ def plan_for(nbytes: int, team: Team, exact: bool, placed: bool = False) -> Plan
     """What "auto" does for so many bytes. Every rank of the team calls it. placed: input and output are read and written in place."""
     operator = PLACED if placed else "all_reduce"
     return chosen(operator, nbytes, team, exact, METHODS, functools.partial(choose_method, placed=placed))
+
+
+def auto_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: object, op: str = "sum", exact: bool = False) -> Launch | None:
+    """What a checked call by "auto" launches; None where the library is to do it, or there is nothing to do. Every rank calls it."""
+    if not x.numel():
+        return None
+    placed = in_place(x, team) and in_place(out, team)
+    plan = plan_for(x.numel() * x.element_size(), team, exact or not library_reduces(group, x, op), placed)
+    if plan.method == "library":
+        return None
+    accumulator = accumulator_of("all_reduce", x.dtype, op)
+    if plan.method == "two_shot" and placed:
+        return two_shot_launch(x, out, team, group, accumulator, op, plan, staged=False)
+    return planned_launch(plan, x, out, team, group, accumulator, op)
 
 
 def run_plan(plan: Plan, x: torch.Tensor, out: torch.Tensor, team: Team, group: object, accumulator: tl.dtype, op: str) -> None:

@@ -13,14 +13,16 @@ How the signals go: see ``gemm_rs`` and ``collectives.staging``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from triton.runtime.jit import JITFunction
 
+from ...runtime.preload import Launch
 from ...runtime.world import require_world
-from ..collectives.all_reduce import all_reduce
+from ..collectives.all_reduce import auto_launch
 from ..team import Team
 from . import library
 from .ar_pipeline import pipelined
@@ -94,13 +96,20 @@ def _prepare(call: Call) -> Callable[[], None] | None:
         return pipelined(operands, out, call.pieces, team, group)
     if chosen == "small":
         return _small(operands, out, team, group)
-    if chosen == "library":
-        library.all_reduce_product(operands, out, team, group)
-    else:
-        library.matmul(operands.a, operands.b, out, operands.scales, operands.bias if team.index == 0 else None)
-        all_reduce(out, out=out, group=group)
+    if chosen == "all_reduce":
+        addition = auto_launch(out, out, team, group)
+        if addition is not None:
+            return functools.partial(_multiply_and_add, operands, out, team, addition)
+    library.all_reduce_product(operands, out, team, group)
     apply_to(out, operands.epilogue)
     return None
+
+
+def _multiply_and_add(operands: Operands, out: torch.Tensor, team: Team, addition: Launch) -> None:
+    """The product by cuBLAS, and the all-reduce of it."""
+    library.matmul(operands.a, operands.b, out, operands.scales, operands.bias if team.index == 0 else None)
+    addition.run()
+    apply_to(out, operands.epilogue)
 
 
 def _pushed(operands: Operands, out: torch.Tensor, team: Team, group: object, *, two_shot: bool) -> Callable[[], None]:
