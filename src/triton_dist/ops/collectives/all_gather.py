@@ -19,7 +19,7 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import METHODS, check_apart, check_device, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .arguments import METHODS, check_apart, check_device, check_method, check_output, check_tensor, library_can, made, process_group_of
 from .low_latency import moving_launch, pays
 from .plans import Plan, chosen
 from .staging import LINE, begin_call, end_call, meet, peer_pointers, staging_of
@@ -75,14 +75,15 @@ def all_gather(
     """
     team = find_team(group, "all_gather")
     check_tensor("all_gather", x)
-    if again("all_gather", team, (method, exact), x, out):
-        return out  # type: ignore[return-value]
-    check_method("all_gather", method, exact, group, METHODS)
-    check_device("all_gather", x, method)
     if x.dim() == 0:
         raise InvalidArgumentError(f"all_gather: x has to be a tensor with at least one dimension, got {x!r}")
     shape = (team.size * x.shape[0], *x.shape[1:])
-    out = made_or_checked("all_gather", out, shape, x)
+    out = made(shape, x) if out is None else out
+    if again("all_gather", team, (method, exact), x, out):
+        return out
+    check_method("all_gather", method, exact, group, METHODS)
+    check_device("all_gather", x, method)
+    check_output("all_gather", out, shape, x)
     nbytes = x.numel() * x.element_size()
     if nbytes:
         part, target = dense(x), out

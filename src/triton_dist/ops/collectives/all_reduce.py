@@ -27,9 +27,10 @@ from .arguments import (
     check_apart,
     check_device,
     check_method,
+    check_output,
     check_tensor,
     library_reduces,
-    made_or_checked,
+    made,
     process_group_of,
 )
 from .low_latency import pays, reducing_launch
@@ -106,14 +107,15 @@ def all_reduce(
     """
     team = find_team(group, "all_reduce")
     check_tensor("all_reduce", x)
+    out = made(x.shape, x) if out is None else out
     placed = in_place(x, team), isinstance(out, torch.Tensor) and in_place(out, team)
     constants = method, exact, op, placed
     if again("all_reduce", team, constants, x, out):
-        return out  # type: ignore[return-value]
+        return out
     check_method("all_reduce", method, exact, group, METHODS)
     check_device("all_reduce", x, method)
     accumulator = accumulator_of("all_reduce", x.dtype, op)
-    out = made_or_checked("all_reduce", out, x.shape, x)
+    check_output("all_reduce", out, x.shape, x)
     if x.is_contiguous():
         check_apart("all_reduce", x, out, same_at=0)
 

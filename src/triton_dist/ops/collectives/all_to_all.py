@@ -27,9 +27,10 @@ from .arguments import (
     check_apart,
     check_device,
     check_method,
+    check_output,
     check_tensor,
     library_can,
-    made_or_checked,
+    made,
     process_group_of,
     rows_of_ranks,
 )
@@ -173,7 +174,9 @@ def all_to_all(
     _check_splits("received", received, team, x)
     if received.dtype != splits.dtype or received.data_ptr() == splits.data_ptr():
         raise InvalidArgumentError(f"all_to_all: received, {received.dtype}, has to be memory of its own of splits' dtype {splits.dtype}")
-    out = made_or_checked("all_to_all", out, (_capacity(out, capacity), *x.shape[1:]), x)
+    shape = (_capacity(out, capacity), *x.shape[1:])
+    out = made(shape, x) if out is None else out
+    check_output("all_to_all", out, shape, x)
     given = dense(x)
     check_apart("all_to_all", given, out, same_at=None)
     if check and in_capture("all_to_all"):
@@ -225,11 +228,12 @@ def _launch(x, out, splits, received, row: int, rows: int, team: Team, group: ob
 
 
 def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object, method: str, exact: bool) -> torch.Tensor:
+    out = made(x.shape, x) if out is None else out
     if again("all_to_all", team, (method, exact), x, out):
-        return out  # type: ignore[return-value]
+        return out
     check_device("all_to_all", x, method)
     rows_of_ranks("all_to_all", x, team.size)
-    out = made_or_checked("all_to_all", out, x.shape, x)
+    check_output("all_to_all", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
         return out

@@ -46,10 +46,13 @@ def rows_of_ranks(what: str, x: torch.Tensor, size: int) -> int:
     return x.shape[0] // size
 
 
-def made_or_checked(what: str, out: torch.Tensor | None, shape: Sequence[int], x: torch.Tensor) -> torch.Tensor:
-    """``out``, or new memory, of this shape and x's dtype. Raises InvalidArgumentError for another shape, dtype or device, or strides."""
-    if out is None:
-        return torch.empty(shape, dtype=x.dtype, device=x.device)
+def made(shape: Sequence[int], x: torch.Tensor) -> torch.Tensor:
+    """New memory of this shape for a result, of x's dtype, where x is."""
+    return torch.empty(shape, dtype=x.dtype, device=x.device)
+
+
+def check_output(what: str, out: object, shape: Sequence[int], x: torch.Tensor) -> None:
+    """Raises InvalidArgumentError unless ``out`` has this shape, x's dtype and device, and is written as it lies in memory."""
     if not isinstance(out, torch.Tensor):
         raise InvalidArgumentError(f"{what}: out has to be a tensor or None, got {out!r}")
     if out.shape != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
@@ -59,7 +62,6 @@ def made_or_checked(what: str, out: torch.Tensor | None, shape: Sequence[int], x
         )
     if out.is_neg() or out.is_conj():
         raise InvalidArgumentError(f"{what}: out is a lazily negated or conjugated view, which no kernel writes; pass what it is a view of")
-    return out
 
 
 def check_apart(what: str, x: torch.Tensor, out: torch.Tensor, same_at: int | None) -> None:

@@ -22,7 +22,7 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import METHODS, check_apart, check_device, check_method, check_tensor, library_can, made_or_checked, process_group_of
+from .arguments import METHODS, check_apart, check_device, check_method, check_output, check_tensor, library_can, process_group_of
 from .low_latency import broadcasting_launch, pays
 from .plans import Plan, chosen
 from .reduction import staging_at
@@ -93,11 +93,13 @@ def broadcast(
     check_tensor("broadcast", x)
     source = _place_of(src, team)
     constants = method, exact, source
-    if again("broadcast", team, constants, x, x if out is None else out):
-        return x if out is None else out
+    written = x if out is None else out
+    if again("broadcast", team, constants, x, written):
+        return written
     check_method("broadcast", method, exact, group, METHODS)
     check_device("broadcast", x, method)
-    written = x if out is None else made_or_checked("broadcast", out, x.shape, x)
+    if out is not None:
+        check_output("broadcast", out, x.shape, x)
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
         return written

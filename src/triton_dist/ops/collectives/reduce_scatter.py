@@ -25,9 +25,10 @@ from .arguments import (
     check_apart,
     check_device,
     check_method,
+    check_output,
     check_tensor,
     library_reduces,
-    made_or_checked,
+    made,
     process_group_of,
     rows_of_ranks,
 )
@@ -97,14 +98,15 @@ def reduce_scatter(
     """
     team = find_team(group, "reduce_scatter")
     check_tensor("reduce_scatter", x)
+    shape = (rows_of_ranks("reduce_scatter", x, team.size), *x.shape[1:])
+    out = made(shape, x) if out is None else out
     constants = method, exact, op
     if again("reduce_scatter", team, constants, x, out):
-        return out  # type: ignore[return-value]
+        return out
     check_method("reduce_scatter", method, exact, group, METHODS)
     check_device("reduce_scatter", x, method)
     accumulator = accumulator_of("reduce_scatter", x.dtype, op)
-    rows = rows_of_ranks("reduce_scatter", x, team.size)
-    out = made_or_checked("reduce_scatter", out, (rows, *x.shape[1:]), x)
+    check_output("reduce_scatter", out, shape, x)
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
         return out
