@@ -110,6 +110,10 @@ class UnsupportedOperationError(TritonDistError, NotImplementedError):
     """A kernel contains an operation that the simulator does not implement."""
 
 
+class MissingNameError(UnsupportedOperationError, AttributeError):
+    """A name of torch's CUDA or of cuda-bindings that the simulator has nothing for; ``hasattr`` is False for it."""
+
+
 class InlineAssemblyError(UnsupportedOperationError):
     """A block of inline PTX that an assembler would not take: its text, or constraints that do not fit its operands."""
 

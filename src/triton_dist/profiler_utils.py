@@ -30,7 +30,7 @@ def perf_func(func: Callable[[], Any], iters: int, warmup_iters: int) -> tuple[A
     Returns its last result and the milliseconds a call takes: of the GPU, or simulated ones. The variable TRITON_DIST_PERF_ITERS bounds
     both numbers. Raises InvalidArgumentError for ``iters`` below 1.
     """
-    iters, warmup_iters = _rounds(iters, warmup_iters)
+    iters, warmup_iters = bounded_rounds(iters, warmup_iters)
     begin, end = _event(), _event()
     for _ in range(warmup_iters):
         func()
@@ -45,7 +45,7 @@ def perf_func(func: Callable[[], Any], iters: int, warmup_iters: int) -> tuple[A
 
 def perf_func_with_l2_reset(func: Callable[[], Any], iters: int, warmup_iters: int) -> tuple[Any, float]:
     """As ``perf_func``, with the L2 cache emptied before each call (not in the simulator, whose cache is modelled by itself)."""
-    iters, warmup_iters = _rounds(iters, warmup_iters)
+    iters, warmup_iters = bounded_rounds(iters, warmup_iters)
     simulated = hasattr(world.current_world(), "machine")
     cache = None if simulated else torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     spans = []
@@ -62,7 +62,8 @@ def perf_func_with_l2_reset(func: Callable[[], Any], iters: int, warmup_iters: i
     return output, sum(begin.elapsed_time(end) for begin, end in spans) / iters
 
 
-def _rounds(iters: int, warmup_iters: int) -> tuple[int, int]:
+def bounded_rounds(iters: int, warmup_iters: int) -> tuple[int, int]:
+    """Both numbers, at most what TRITON_DIST_PERF_ITERS says. Raises InvalidArgumentError."""
     if iters < 1 or warmup_iters < 0:
         raise InvalidArgumentError(f"iters={iters} must be at least 1, warmup_iters={warmup_iters} at least 0")
     text = os.environ.get(PERF_ITERS, "")

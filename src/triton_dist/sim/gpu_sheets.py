@@ -54,6 +54,11 @@ class DeviceProperties:
     pci_device_id: int = 0
     pci_domain_id: int = 0
 
+    @property
+    def gcnArchName(self) -> str:  # noqa: N802  (torch's name)
+        """The name again, as torch has it where the GPU is not AMD's."""
+        return self.name
+
 
 def clock_khz(gpu: GPU) -> int:
     """Greatest clock of the SMs; a model that is not in the table counts as an H100 here."""

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import CaptureError, InvalidArgumentError
+from ...errors import CaptureError, InvalidArgumentError, UnsupportedOperationError
 from ..context import RankContext
 from ..work import RecordEvent, WaitEvent, Work
 from . import streams
@@ -126,6 +126,12 @@ class CUDAGraph:
 
     def enable_debug_mode(self) -> None:
         """Nothing to enable."""
+
+    def debug_dump(self, debug_path: str) -> None:
+        """Raises UnsupportedOperationError: there is no graph of the driver to print."""
+        raise UnsupportedOperationError(
+            "CUDAGraph.debug_dump: the simulator's graphs are no graphs of the driver; triton-dist run --report shows what they ran"
+        )
 
     def instantiate(self) -> None:
         """Nothing to make: ``replay`` needs no preparation."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, UnsupportedOperationError
 from ...runtime.foreign_streams import stream_handle
 from .. import context
 from ..context import RankContext
 from ..work import DeviceEvent
+from .tensors import DeviceMode
+
+_NO_IPC = "events are not shared between processes on the simulator, whose ranks are one; let the ranks meet in a barrier"
 
 
 def here(what: str) -> RankContext:
@@ -20,7 +22,8 @@ def here(what: str) -> RankContext:
     rank = context.current()
     if rank is None:
         raise InvalidArgumentError(
-            f"{what} was called in a thread that is no rank's; under triton-dist run call CUDA from the thread that runs the script"
+            f"{what} was called in a thread that is no rank's: threads that a script starts are none; under triton-dist run call CUDA from "
+            "the thread that runs the script"
         )
     return rank
 
@@ -28,6 +31,24 @@ def here(what: str) -> RankContext:
 def cuda_device(rank: RankContext) -> torch.device:
     """The rank's GPU as its script names it."""
     return torch.device("cuda", rank.local_rank)
+
+
+def device_index(device: Any) -> int:
+    """The index of a device given as torch.cuda takes it; -1 for the current one. Raises InvalidArgumentError for one that is no GPU."""
+    if device is None:
+        return -1
+    device = DeviceMode.named_device(device)
+    if device.type != "cuda":
+        raise InvalidArgumentError(f"expected a CUDA device, not {device}")
+    return -1 if device.index is None else device.index
+
+
+def _check_own(device: Any, what: str) -> RankContext:
+    """The rank, if ``device`` is its GPU. Raises InvalidArgumentError for any other."""
+    rank = here(what)
+    if device_index(device) not in (-1, rank.local_rank):
+        raise InvalidArgumentError(f"{what} on {device!r}: simulated rank {rank.rank} has the GPU {cuda_device(rank)} only; use that")
+    return rank
 
 
 def handle_of(stream: Any, what: str) -> int:
@@ -45,13 +66,13 @@ def handle_of(stream: Any, what: str) -> int:
 
 
 class Stream:
-    """``torch.cuda.Stream``: the handle is the number of a stream of this rank; 0 is the default stream."""
+    """``torch.cuda.Stream``, also ``torch.Stream``: the handle is the number of a stream of this rank; 0 is the default stream."""
 
     device_type = 1
     device_index: int
 
     def __init__(self, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **_same_stream: Any) -> None:
-        rank = here("torch.cuda.Stream()")
+        rank = _check_own(device, "torch.cuda.Stream()")
         self.priority = priority
         self.device = cuda_device(rank)
         self.device_index = rank.local_rank
@@ -96,7 +117,7 @@ class Stream:
         """Make the host wait for everything queued on the stream."""
         here("Stream.synchronize()").synchronize(self.stream_id, "torch.cuda.Stream.synchronize()")
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: AnyEvent) -> None:
         """Make later work of the stream wait for ``event``."""
         event.wait(self)
 
@@ -106,7 +127,7 @@ class Stream:
         event.record(stream)
         event.wait(self)
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: AnyEvent | None = None) -> AnyEvent:
         """Record ``event`` (default: a new one) on this stream and return it."""
         event = event if event is not None else Event()
         event.record(self)
@@ -136,11 +157,12 @@ class StreamContext:
         self._entered.close()
 
 
-class Event:
-    """``torch.cuda.Event``: ``elapsed_time`` is simulated time."""
+class AnyEvent:
+    """``torch.Event``: ``elapsed_time`` is simulated time."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False) -> None:
-        here("torch.cuda.Event()")
+    def __init__(self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        rank = _check_own(device, "torch.Event()")
+        self.device = cuda_device(rank)
         self._event = DeviceEvent()
         self._timed = enable_timing
 
@@ -165,11 +187,27 @@ class Event:
         """Make the host wait for the event."""
         here("Event.synchronize()").streams.event_synchronize(self._event)
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: AnyEvent) -> float:
         """Simulated milliseconds from this event to ``end_event``. Raises InvalidArgumentError as torch raises for untimed events."""
         if not (self._timed and end_event._timed):
             raise InvalidArgumentError("elapsed_time: both events must be made with enable_timing=True")
         return here("Event.elapsed_time()").streams.elapsed_time(self._event, end_event._event)
+
+    def ipc_handle(self) -> bytes:
+        """Raises UnsupportedOperationError: the ranks share one process."""
+        raise UnsupportedOperationError(f"Event.ipc_handle: {_NO_IPC}")
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: bytes) -> AnyEvent:
+        """Raises UnsupportedOperationError as ``ipc_handle`` does."""
+        raise UnsupportedOperationError(f"Event.from_ipc_handle: {_NO_IPC}")
+
+
+class Event(AnyEvent):
+    """``torch.cuda.Event``, whose arguments are in another order."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False) -> None:
+        super().__init__(enable_timing=enable_timing)
 
 
 def current_stream(device: Any = None) -> Stream:
@@ -193,7 +231,29 @@ def get_stream_from_external(data_ptr: int, device: Any = None) -> Stream:
     return ExternalStream(data_ptr)
 
 
-@contextlib.contextmanager
-def device_context(device: Any = None) -> Iterator[None]:
-    """``torch.cuda.device(...)``: there is one GPU, so it changes nothing."""
-    yield
+class device(contextlib.ContextDecorator):  # noqa: N801  (torch's name)
+    """``torch.cuda.device(...)`` and ``device_of``: there is one GPU, so it changes nothing."""
+
+    def __init__(self, device: Any = None) -> None:
+        """``device``: anything that torch takes there."""
+
+    def __enter__(self) -> None:
+        """Nothing to choose."""
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing to put back."""
+
+
+def current_raw_stream(device: int = -1) -> int:
+    """``torch._C._cuda_getCurrentRawStream``: the handle of the current stream."""
+    return here("torch._C._cuda_getCurrentRawStream()").stream
+
+
+def record_stream(tensor: torch.Tensor, stream: Any) -> None:
+    """``torch.Tensor.record_stream``: nothing to do, queued work keeps the tensors alive that it uses. The stream must be one.
+
+    In torch's place, whose parser takes no stream but its own.
+    """
+    if stream is None:
+        raise InvalidArgumentError("Tensor.record_stream(None): pass the stream that uses the tensor, such as torch.cuda.current_stream()")
+    handle_of(stream, "Tensor.record_stream")

@@ -17,6 +17,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 from ...errors import UnsupportedOperationError
 from ..context import RankContext
 from ..launch import HOST_MARK, PINNED_MARK
+from . import tensor_types
 
 _CPU = torch.device("cpu")
 
@@ -38,6 +39,8 @@ class DeviceMode(TorchFunctionMode):
     def __init__(self, context: RankContext) -> None:
         super().__init__()
         self.device = torch.device("cuda", context.local_rank)
+        self.loads_onto: torch.device | None = None
+        """Where tensors are made while ``torch.load`` reads a file for one device."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
@@ -48,7 +51,8 @@ class DeviceMode(TorchFunctionMode):
         special = _SPECIAL.get(func)
         if special is not None:
             return special(self, func, args, kwargs)
-        if kwargs.get("pin_memory"):
+        pinned = bool(kwargs.get("pin_memory"))
+        if pinned:
             kwargs = {**kwargs, "pin_memory": False}
         kwargs, where = self._without_cuda(kwargs)
         if any(type(arg) is torch.device for arg in args):
@@ -57,6 +61,8 @@ class DeviceMode(TorchFunctionMode):
         result = func(*args, **kwargs)
         if isinstance(result, (torch.Tensor, tuple, list)):
             self._mark_results(result, where, args, kwargs)
+        if pinned and on_host(result):
+            setattr(result, PINNED_MARK, True)
         return result
 
     def real_device(self, device: Any) -> torch.device:
@@ -85,6 +91,7 @@ class DeviceMode(TorchFunctionMode):
 
     def _mark_results(self, result: Any, where: torch.device | None, args: tuple, kwargs: dict[str, Any]) -> None:
         inputs = list(_tensors((args, tuple(kwargs.values()))))
+        where = self.loads_onto or where
         if where is not None:
             host = where.type == "cpu"
         elif inputs:
@@ -210,8 +217,24 @@ def _set_data(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) 
         _on_device(args[0])
 
 
-def _record_stream(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Nothing to do: queued work keeps the tensors alive that it uses."""
+def _type(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """``tensor.type()`` and ``tensor.type("torch.cuda.HalfTensor")``."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if wanted is None:
+        return tensor_types.name_of(args[0])
+    place = tensor_types.place_of(wanted)
+    if place is None:
+        return _like(args[0], func(*args, **kwargs))
+    return _to(mode, torch.Tensor.to, (args[0], *place), {})
+
+
+def _reduce(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A tensor as pickle takes it: without the marks, which are not for files."""
+    marks = {name: args[0].__dict__.pop(name) for name in (HOST_MARK, PINNED_MARK) if name in args[0].__dict__}
+    try:
+        return func(*args, **kwargs)
+    finally:
+        args[0].__dict__.update(marks)
 
 
 def _make_device(mode: DeviceMode, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.device:
@@ -231,5 +254,6 @@ _SPECIAL: dict[Any, Callable[[DeviceMode, Any, tuple, dict[str, Any]], Any]] = {
     torch.Tensor.to: _to,
     torch.Tensor.pin_memory: _pin_memory,
     torch.Tensor.is_pinned: _is_pinned,
-    torch.Tensor.record_stream: _record_stream,
+    torch.Tensor.type: _type,
+    torch.Tensor.__reduce_ex__: _reduce,
 }

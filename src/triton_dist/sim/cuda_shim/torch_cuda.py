@@ -6,19 +6,23 @@ Only here does this package replace functions of torch for a whole process: the 
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import triton.testing
+from torch.overrides import _get_current_function_mode_stack
 
-from ...errors import InvalidArgumentError, UnsupportedOperationError
+from ...errors import InvalidArgumentError
 from ..cost_model import OperatorTime
 from ..gpu_sheets import DeviceProperties, clock_khz, device_properties
 from ..work import TorchCall
-from . import graphs, streams
-from .streams import cuda_device, here
+from . import graphs, measuring, memory, missing, random_states, streams, tensor_types
+from .streams import cuda_device, device_index, here
 from .tensors import DeviceMode, mark_host
+
+NCCL_VERSION = (2, 27, 7)
+"""The NCCL that the simulator pretends to have, for scripts that ask before they use a function of torch.distributed."""
 
 
 def current_device() -> int:
@@ -34,7 +38,7 @@ def device_count() -> int:
 def set_device(device: Any) -> None:
     """Raises InvalidArgumentError for any GPU but the rank's own."""
     rank = here("torch.cuda.set_device()")
-    index = _index(device)
+    index = device_index(device)
     if index >= 0 and index != rank.local_rank:
         raise InvalidArgumentError(
             f"torch.cuda.set_device({device!r}): simulated rank {rank.rank} has the GPU {cuda_device(rank)}; use LOCAL_RANK, which is "
@@ -42,19 +46,9 @@ def set_device(device: Any) -> None:
         )
 
 
-def _index(device: Any) -> int:
-    """The index of a device given as torch.cuda takes it; -1 for the current one."""
-    if device is None:
-        return -1
-    device = DeviceMode.named_device(device)
-    if device.type != "cuda":
-        raise InvalidArgumentError(f"expected a CUDA device, not {device}")
-    return -1 if device.index is None else device.index
-
-
 def get_device_properties(device: Any = None) -> DeviceProperties:
     rank = here("torch.cuda.get_device_properties()")
-    if _index(device) >= rank.local_world_size:
+    if device_index(device) >= rank.local_world_size:
         raise InvalidArgumentError(f"there is no GPU {device!r}: this node has {rank.local_world_size}, one a rank")
     return device_properties(rank.machine.gpu)
 
@@ -74,52 +68,25 @@ def sleep(cycles: int) -> None:
     rank.submit(TorchCall(None, "torch.cuda._sleep", OperatorTime(cycles / clock_khz(rank.machine.gpu) * 1e6, 0.0)))
 
 
-def memory_in_use(device: Any = None) -> int:
-    """Bytes that the simulator knows of; other tensors are not counted."""
-    here("torch.cuda.memory_allocated()")
-    return 0
-
-
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     total = get_device_properties(device).total_memory
     return total, total
 
 
-def _seed(seed: int) -> None:
-    """Device and host draw from one generator here, as the simulator's tensors all do."""
-    torch.default_generator.manual_seed(int(seed) & (1 << 64) - 1)
-
-
-def _no_device_code(*_arguments: Any, **_options: Any) -> None:
-    caller = sys._getframe(1)
-    raise UnsupportedOperationError(
-        f"torch.cuda: {caller.f_code.co_name} ({caller.f_globals.get('__name__')}) has no meaning on the simulator; "
-        "leave it out under triton-dist run"
-    )
-
-
-def _unsupported(name: str) -> type:
-    """A name of ``torch.cuda`` that raises when it is called. As a class it may stand in annotations and in ``isinstance``."""
-
-    def refuse(cls: type, *_arguments: Any, **_options: Any) -> None:
-        raise UnsupportedOperationError(f"torch.cuda.{name} has no meaning on the simulator; leave it out under triton-dist run")
-
-    return type(name, (), {"__new__": refuse})
-
-
-_TorchGenerator: Any = torch._C.Generator
-
-
-class Generator(_TorchGenerator):
-    """``torch.Generator``: one for "cuda" is a host generator here."""
-
-    def __new__(cls, device: Any = "cpu") -> Any:
-        return super().__new__(cls, "cpu")
-
-
 def _nothing(*_arguments: Any, **_options: Any) -> None:
     """For what only makes sense with real memory or several devices."""
 
+
+_MEMORY_QUERIES = ("memory_stats", "memory_stats_as_nested_dict", "memory_snapshot")
+_RESETS = (
+    *("reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
+    *("reset_peak_host_memory_stats", "reset_accumulated_host_memory_stats"),
+)
+_UNSUPPORTED = (
+    *("make_graphed_callables", "MemPool", "use_mem_pool", "change_current_allocator", "CUDAPluggableAllocator"),
+    *("caching_allocator_alloc", "caching_allocator_delete", "current_blas_handle"),
+    *("memory_usage", "utilization", "temperature", "power_draw", "device_memory_used"),
+)
 
 _CUDA: dict[str, Any] = {
     "Stream": streams.Stream,
@@ -131,8 +98,8 @@ _CUDA: dict[str, Any] = {
     "default_stream": streams.default_stream,
     "set_stream": streams.set_stream,
     "get_stream_from_external": streams.get_stream_from_external,
-    "device": streams.device_context,
-    "device_of": streams.device_context,
+    "device": streams.device,
+    "device_of": streams.device,
     "CUDAGraph": graphs.CUDAGraph,
     "graph": graphs.graph,
     "graph_pool_handle": graphs.graph_pool_handle,
@@ -140,7 +107,7 @@ _CUDA: dict[str, Any] = {
     "is_available": lambda: True,
     "is_initialized": lambda: True,
     "init": _nothing,
-    "_lazy_init": _no_device_code,
+    "_lazy_init": missing.no_device_code,
     "is_bf16_supported": lambda including_emulation=True: True,
     "is_tf32_supported": lambda: True,
     "current_device": current_device,
@@ -156,22 +123,32 @@ _CUDA: dict[str, Any] = {
     "_sleep": sleep,
     "ipc_collect": _nothing,
     "empty_cache": _nothing,
-    "memory_allocated": memory_in_use,
-    "max_memory_allocated": memory_in_use,
-    "memory_reserved": memory_in_use,
-    "max_memory_reserved": memory_in_use,
+    "memory_allocated": memory.memory_in_use,
+    "max_memory_allocated": memory.memory_in_use,
+    "memory_reserved": memory.memory_in_use,
+    "max_memory_reserved": memory.memory_in_use,
     "mem_get_info": mem_get_info,
-    "memory_stats": lambda device=None: {},
+    **{name: getattr(memory, name) for name in _MEMORY_QUERIES},
+    "get_allocator_backend": lambda: "native",
     "memory_summary": lambda device=None, abbreviated=False: "the simulator does not count memory",
-    "reset_peak_memory_stats": _nothing,
-    "reset_max_memory_allocated": _nothing,
+    **dict.fromkeys(_RESETS, _nothing),
     "set_per_process_memory_fraction": _nothing,
-    "manual_seed": _seed,
-    "manual_seed_all": _seed,
+    "get_sync_debug_mode": measuring.get_sync_debug_mode,
+    "set_sync_debug_mode": measuring.set_sync_debug_mode,
+    "cudart": lambda: measuring.CUDART,
+    "_cudart": measuring.CUDART,
+    "default_generators": random_states.DefaultGenerators(),
+    "manual_seed": random_states.manual_seed,
+    "manual_seed_all": random_states.manual_seed,
+    "seed": random_states.seed,
+    "seed_all": random_states.seed,
+    "get_rng_state_all": random_states.get_rng_state_all,
+    "set_rng_state_all": random_states.set_rng_state_all,
     "get_rng_state": lambda device=None: torch.default_generator.get_state(),
     "set_rng_state": lambda new_state, device=None: torch.default_generator.set_state(new_state),
     "initial_seed": lambda: torch.default_generator.initial_seed(),
-    **{name: _unsupported(name) for name in ("make_graphed_callables", "MemPool", "use_mem_pool", "change_current_allocator", "cudart")},
+    **tensor_types.TYPES,
+    **{name: missing.unsupported(name) for name in _UNSUPPORTED},
 }
 
 _ACCELERATOR: dict[str, Any] = {
@@ -190,14 +167,31 @@ _NVTX = ("range_push", "range_pop", "range_start", "range_end", "mark")
 
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.load``: what was saved on a GPU is loaded onto this rank's."""
+    """``torch.load``: files have tensors of the CPU here; where one device is named for all of them, they are seen there."""
 
     def load(f: Any, map_location: Any = None, **options: Any) -> Any:
-        if not callable(map_location) and not isinstance(map_location, dict):
-            map_location = "cpu"
-        return original(f, map_location=map_location, **options)
+        if callable(map_location) or isinstance(map_location, dict):
+            return original(f, map_location=map_location, **options)
+        mode = next((mode for mode in _get_current_function_mode_stack() if isinstance(mode, DeviceMode)), None)
+        if mode is None or map_location is None:
+            return original(f, map_location="cpu", **options)
+        mode.real_device(map_location)
+        before, mode.loads_onto = mode.loads_onto, mode.named_device(map_location)
+        try:
+            return original(f, map_location="cpu", **options)
+        finally:
+            mode.loads_onto = before
 
     return load
+
+
+def _set_default_tensor_type(original: Callable[..., None]) -> Callable[..., None]:
+    def set_default(t: Any) -> None:
+        if isinstance(t, tensor_types.TensorType) or (isinstance(t, str) and t.startswith("torch.cuda.")):
+            tensor_types.set_default_tensor_type(t)
+        original(t)
+
+    return set_default
 
 
 def _from_numpy(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -222,7 +216,17 @@ def replacements() -> dict[tuple[Any, str], Any]:
     if hasattr(torch, "accelerator"):
         table |= {(torch.accelerator, name): value for name, value in _ACCELERATOR.items()}
     table |= {
-        (torch, "Generator"): Generator,
+        (torch, "Generator"): random_states.Generator,
+        (torch, "Stream"): streams.Stream,
+        (torch, "Event"): streams.AnyEvent,
+        (torch, "set_default_tensor_type"): _set_default_tensor_type(torch.set_default_tensor_type),
+        (torch.Tensor, "record_stream"): streams.record_stream,
+        (torch._C, "_cuda_getCurrentRawStream"): streams.current_raw_stream,
+        (torch._C, "_cuda_getDevice"): current_device,
+        (torch._C, "__getattr__"): missing.native_name,
+        (torch.cuda.profiler, "cudart"): lambda: measuring.CUDART,
+        (torch.cuda.nccl, "version"): lambda: NCCL_VERSION,
+        (triton.testing, "do_bench"): measuring.do_bench,
         (torch, "load"): _load(torch.load),
         (torch, "from_numpy"): _from_numpy(torch.from_numpy),
         (torch.amp.autocast_mode.autocast, "__init__"): _autocast(torch.amp.autocast_mode.autocast.__init__),
@@ -230,7 +234,11 @@ def replacements() -> dict[tuple[Any, str], Any]:
         (torch.cuda.graphs, "CUDAGraph"): graphs.CUDAGraph,
         (torch.cuda.graphs, "graph"): graphs.graph,
     }
-    table |= {(torch.cuda.memory, name): _unsupported(f"memory.{name}") for name in _MEMORY}
+    table |= {(torch.cuda.streams, name): _CUDA[name] for name in ("Stream", "ExternalStream", "Event")}
+    table |= {(torch.cuda.memory, name): missing.unsupported(f"memory.{name}") for name in _MEMORY}
+    for module in (torch.cuda.memory, torch.cuda.random):
+        own = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+        table |= {(module, name): _CUDA[name] for name in own & set(_CUDA)}
     return table
 
 
