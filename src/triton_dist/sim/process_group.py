@@ -8,7 +8,6 @@ queued on the rank's current stream before the call has finished. They are host 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ..errors import CollectiveMismatchError, InvalidArgumentError, NotInitializedError, UnsupportedOperationError
-from . import context
+from ..errors import CollectiveMismatchError, InvalidArgumentError, UnsupportedOperationError
 from .collectives import Call, Meeting, Part, Tensor, check_operation
 from .context import RankContext
+from .host_work import CoalescedWork, HostWork, rank_context
+from .layouts import check_layouts
 from .point_to_point import Message, Transfers
 from .work import DeviceEvent, RecordEvent
 
@@ -84,80 +84,6 @@ class CollectiveEngine:
             group.transfers.progress()
 
 
-class HostWork(dist.Work):
-    """The handle of a collective: ``wait`` lets the other ranks and the machine run until it is done."""
-
-    def __init__(
-        self,
-        done: Callable[[], bool],
-        what: Callable[[], str],
-        tensors: list[Tensor],
-        source: Callable[[], int] | None = None,
-        known: Callable[[], Any] = lambda: None,
-    ) -> None:
-        super().__init__()
-        self._done = done
-        self._what = what
-        self._tensors = tensors
-        self._source = source
-        self._known = known
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        if not self._done():
-            _rank_context(self._what()).block(self._what, self._done)
-        self._learn()
-        return True
-
-    def _learn(self) -> None:
-        """The host of the rank has seen that it is done."""
-        rank, known = context.current(), self._known()
-        if rank is not None and known is not None and rank.machine.races is not None:
-            rank.machine.races.host(rank.rank).learn(known)
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def block_current_stream(self) -> None:
-        self.wait()
-
-    def is_completed(self) -> bool:
-        if not self._done():
-            _rank_context(self._what()).poll(self._what())
-        if self._done():
-            self._learn()
-        return self._done()
-
-    def is_success(self) -> bool:
-        return self._done()
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> list[Tensor]:
-        self.wait()
-        return self._tensors
-
-    def source_rank(self) -> int:
-        self.wait()
-        return self._source() if self._source is not None else -1
-
-    _source_rank = source_rank
-
-    def get_future(self) -> torch.futures.Future:
-        """A future that is already set: it waits first."""
-        self.wait()
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self._tensors)
-        return future
-
-
-def _rank_context(what: str) -> RankContext:
-    rank = context.current()
-    if rank is None:
-        raise NotInitializedError(f"{what}: a simulated process group works only in the thread of a rank, inside simulate")
-    return rank
-
-
 class SimProcessGroup(dist.ProcessGroup):
     """One rank's handle of a group. Its methods are what ``torch.distributed`` calls; tensors are checked by ``torch.distributed``."""
 
@@ -169,6 +95,7 @@ class SimProcessGroup(dist.ProcessGroup):
         self._size = len(group.world_ranks)
         self._backend = backend
         self._sequence = 0
+        self._coalesced: list[HostWork] | None = None
 
     def __repr__(self) -> str:
         return f"SimProcessGroup({self._group.name!r}, rank {self._rank} of ranks {list(self._group.world_ranks)})"
@@ -209,7 +136,7 @@ class SimProcessGroup(dist.ProcessGroup):
         return self._reduction("all_reduce_coalesced", [Part([t] * self._size, [t]) for t in _listed(tensors)], opts)
 
     def reduce(self, tensors: Any, opts: Any) -> HostWork:
-        root = opts.rootRank
+        root = self._member(opts.rootRank, "reduce")
         parts = [Part(self._only(root, t), [t if self._rank == root else None]) for t in _listed(tensors)]
         return self._reduction("reduce", parts, opts, root=root)
 
@@ -226,7 +153,7 @@ class SimProcessGroup(dist.ProcessGroup):
         return self._reduction("reduce_scatter_tensor_coalesced", parts, opts)
 
     def broadcast(self, tensors: Any, opts: Any) -> HostWork:
-        root = opts.rootRank
+        root = self._member(opts.rootRank, "broadcast")
         nothing: list[Tensor | None] = [None] * self._size
         parts = [
             Part([t] * self._size, self._only(root, t)) if self._rank == root else Part(nothing, self._only(root, t))
@@ -258,12 +185,12 @@ class SimProcessGroup(dist.ProcessGroup):
         return self._call(Call("all_to_all_single", [part]))
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> HostWork:
-        root = opts.rootRank
+        root = self._member(opts.rootRank, "gather")
         receives = outputs[0] if self._rank == root else [None] * self._size
         return self._call(Call("gather", [Part(self._only(root, _listed(inputs)[0]), receives)], root=root))
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> HostWork:
-        root = opts.rootRank
+        root = self._member(opts.rootRank, "scatter")
         sends = inputs[0] if self._rank == root else [None] * self._size
         return self._call(Call("scatter", [Part(sends, self._only(root, _listed(outputs)[0]))], root=root))
 
@@ -275,8 +202,9 @@ class SimProcessGroup(dist.ProcessGroup):
         self._call(Call("monitored_barrier")).wait()
 
     def send(self, tensors: list[Tensor], destination: int, tag: int = 0) -> HostWork:
-        rank = _rank_context("send")
+        rank = rank_context("send")
         tensor = tensors[0]
+        peer = self._group.world_ranks[self._member(destination, "send")]
         if self._backend == "gloo":
             # gloo's send returns once the data is on its way, whether or not anyone receives; NCCL's waits for the receiver.
             rank.synchronize(rank.stream, "send")
@@ -285,32 +213,33 @@ class SimProcessGroup(dist.ProcessGroup):
             message = Message(tensor, self._rank, destination, tag, _stream_point(rank))
         message.arrived = _arrival(rank)
         self._group.transfers.post(message, is_send=True)
-        peer = self._group.world_ranks[destination]
         done = (lambda: True) if self._backend == "gloo" else (lambda: message.done)
-        return HostWork(done, lambda: f"send to rank {peer} (tag {tag}, group {self._group.name!r}): rank {peer} has not received", tensors)
+        what = f"send to rank {peer} (tag {tag}, group {self._group.name!r}): rank {peer} has not received"
+        return self._made(HostWork(done, lambda: what, tensors))
 
     def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> HostWork:
-        peer = self._group.world_ranks[source]
+        peer = self._group.world_ranks[self._member(source, "recv")]
         return self._receive(tensors, source, tag, f"rank {peer}")
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> HostWork:
         return self._receive(tensors, None, tag, "any rank")
 
     def _receive(self, tensors: list[Tensor], source: int | None, tag: int, sender: str) -> HostWork:
-        rank = _rank_context("recv")
+        rank = rank_context("recv")
         message = Message(tensors[0], source, self._rank, tag, _stream_point(rank))
         message.arrived = _arrival(rank)
         self._group.transfers.post(message, is_send=False)
         what = f"recv from {sender} (tag {tag}, group {self._group.name!r}): nothing was sent"
         source_rank = lambda: -1 if message.source is None else message.source  # noqa: E731
-        return HostWork(lambda: message.done, lambda: what, tensors, source_rank, lambda: message.known)
+        return self._made(HostWork(lambda: message.done, lambda: what, tensors, source_rank, lambda: message.known))
 
     def _reduction(self, name: str, parts: list[Part], opts: Any, root: int | None = None) -> HostWork:
         operation = getattr(opts, "reduceOp", opts)
         return self._call(Call(name, parts, check_operation(operation if operation is not None else dist.ReduceOp.SUM), root))
 
     def _call(self, call: Call) -> HostWork:
-        rank = _rank_context(call.name)
+        rank = rank_context(call.name)
+        check_layouts(call, self._backend, rank)
         sequence, self._sequence = self._sequence, self._sequence + 1
         meeting = self._engine.arrive(self._group, sequence, self._rank, call, _stream_point(rank), rank.stream)
         contexts = rank.simulation.contexts
@@ -321,7 +250,35 @@ class SimProcessGroup(dist.ProcessGroup):
             return f"dist.{call.describe()}, {meeting.where}: {reason}"
 
         received = [t for part in call.parts for t in part.receives if t is not None]
-        return HostWork(lambda: meeting.done, what, received, known=lambda: meeting.known)
+        return self._made(HostWork(lambda: meeting.done, what, received, known=lambda: meeting.known))
+
+    def _start_coalescing(self, device: Any) -> None:
+        """What is called from now on is one call, whose waits are put off to its end; ``dist._coalescing_manager(device=...)`` calls it."""
+        if self._coalesced is not None:
+            raise InvalidArgumentError("dist._coalescing_manager inside another one of the same group; end that first")
+        self._coalesced = []
+
+    def _end_coalescing(self, device: Any) -> HostWork:
+        if self._coalesced is None:
+            raise InvalidArgumentError("_end_coalescing without _start_coalescing; use dist._coalescing_manager")
+        works, self._coalesced = self._coalesced, None
+        return CoalescedWork(works)
+
+    def _made(self, work: HostWork) -> HostWork:
+        if self._coalesced is not None:
+            works = self._coalesced
+            works.append(work)
+            work.held = lambda: self._coalesced is works
+        return work
+
+    def _member(self, rank: int, name: str) -> int:
+        """``rank`` of the group. Raises InvalidArgumentError if there is none of this number."""
+        if not 0 <= rank < self._size:
+            raise InvalidArgumentError(
+                f"dist.{name}: there is no rank {rank} in group {self._group.name!r} of ranks {list(self._group.world_ranks)}; "
+                f"give one from 0 to {self._size - 1}"
+            )
+        return rank
 
     def _only(self, root: int, tensor: Tensor) -> list[Tensor | None]:
         return [tensor if rank == root else None for rank in range(self._size)]
@@ -341,6 +298,7 @@ class SimProcessGroup(dist.ProcessGroup):
         return [flat[rank * each : (rank + 1) * each] for rank in range(self._size)]
 
     def _split(self, tensor: Tensor, sizes: Any, side: str) -> list[Tensor]:
+        check_layouts(Call("all_to_all_single", [Part([tensor], [])]), self._backend, rank_context("all_to_all_single"))
         rows = tensor.shape[0] if tensor.dim() else 0
         if not sizes:
             if rows % self._size:
