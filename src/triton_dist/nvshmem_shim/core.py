@@ -7,7 +7,7 @@ None is the current stream. Non-blocking forms are the same as the blocking ones
 from __future__ import annotations
 
 import enum
-import operator
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from ..errors import InvalidArgumentError, UnsupportedOperationError
 from ..runtime import streams, symmetric, world
 from ..runtime.foreign_streams import as_stream
 from . import moves, teams
+from .buffers import Buffer, buffer_of, pair, require_buffer, require_tensor, signal_word
+from .collectives import alltoall, broadcast, fcollect, reduce, reducescatter
 from .teams import TeamConfig, Teams
 
 __all__ = [
@@ -32,10 +34,13 @@ __all__ = [
     "Teams",
     "UniqueID",
     "Version",
+    "alltoall",
     "barrier",
     "barrier_all",
+    "broadcast",
     "buffer",
     "bytetensor",
+    "fcollect",
     "finalize",
     "free",
     "free_tensor",
@@ -55,6 +60,8 @@ __all__ = [
     "put_signal",
     "put_signal_nbi",
     "quiet",
+    "reduce",
+    "reducescatter",
     "signal_op",
     "signal_wait",
     "sync",
@@ -115,20 +122,6 @@ class Version:
     openshmem_spec_version: str = "1.6"
     nvshmem4py_version: str = __version__
     libnvshmem_version: str = "triton_dist"
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A range of symmetric memory. handle: its address on this rank. size: bytes."""
-
-    handle: int
-    size: int
-    tensor: torch.Tensor
-
-    @property
-    def device_id(self) -> int:
-        """Index of the GPU."""
-        return world.local_rank()
 
 
 def get_unique_id(empty: bool = False) -> UniqueID:
@@ -197,20 +190,21 @@ def tensor(
 
 def bytetensor(shape: Sequence[int], dtype: torch.dtype = torch.float32, **options: Any) -> torch.Tensor:
     """A symmetric tensor of the bytes that ``shape`` elements of ``dtype`` take."""
-    elements = 1
-    for size in shape:
-        elements *= operator.index(size)
+    if not isinstance(dtype, torch.dtype):
+        raise InvalidArgumentError(f"nvshmem.core.bytetensor: dtype={dtype!r} must be a torch dtype such as torch.float32")
+    elements = math.prod(symmetric.sizes_of("nvshmem.core.bytetensor", shape))
     return tensor((elements * dtype.itemsize,), torch.uint8, **options)
 
 
 def free_tensor(tensor: torch.Tensor) -> None:
     """Free a symmetric tensor; every rank calls it."""
-    symmetric.symm_free(tensor)
+    symmetric.symm_free(require_tensor(tensor, "nvshmem.core.free_tensor"))
 
 
 def get_peer_tensor(tensor: torch.Tensor, peer_pe: int | None = None) -> torch.Tensor:
     """The tensor in the memory of ``peer_pe``. Raises UnreachablePeerError for a rank of another node."""
-    return symmetric.symm_peer(tensor, world.rank() if peer_pe is None else peer_pe)
+    what = "nvshmem.core.get_peer_tensor"
+    return symmetric.symm_peer(require_tensor(tensor, what), world.rank() if peer_pe is None else moves.index(peer_pe, "peer_pe", what))
 
 
 def get_multicast_tensor(team: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -222,39 +216,36 @@ def get_multicast_tensor(team: Any, tensor: torch.Tensor) -> torch.Tensor:
 
 def buffer(size: int, release: bool = False, except_on_del: bool = True) -> Buffer:
     """``size`` bytes of symmetric memory; every rank calls it."""
-    return _buffer_of(symmetric.symm_empty((size,), torch.uint8))
+    return buffer_of(symmetric.symm_empty((size,), torch.uint8))
 
 
 def free(buffer: Buffer) -> None:
     """Free what ``buffer`` made; every rank calls it."""
-    symmetric.symm_free(buffer.tensor)
+    symmetric.symm_free(require_buffer(buffer, "nvshmem.core.free").tensor)
 
 
 def get_peer_buffer(buffer: Buffer, pe: int) -> Buffer:
     """The same bytes in the memory of ``pe``."""
-    return _buffer_of(symmetric.symm_peer(buffer.tensor, pe))
+    what = "nvshmem.core.get_peer_buffer"
+    return buffer_of(symmetric.symm_peer(require_buffer(buffer, what).tensor, moves.index(pe, "pe", what)))
 
 
 def tensor_get_buffer(tensor: torch.Tensor) -> tuple[Buffer, int, str]:
     """The bytes of a symmetric tensor, their number, and the dtype's name."""
-    found = _buffer_of(tensor)
+    found = buffer_of(require_tensor(tensor, "nvshmem.core.tensor_get_buffer"))
     return found, found.size, str(tensor.dtype).removeprefix("torch.")
-
-
-def _buffer_of(tensor: torch.Tensor) -> Buffer:
-    return Buffer(symmetric.address_of(tensor), tensor.numel() * tensor.element_size(), tensor)
 
 
 def put(dst: Any, src: Any, remote_pe: int = -1, stream: Any = None) -> None:
     """Copy ``src`` of this rank into the place of ``dst`` in ``remote_pe``'s memory, on any node. Both contiguous, of equal size."""
-    target, source = _pair(dst, src, "put")
+    target, source = pair(dst, src, "nvshmem.core.put")
     address = moves.remote_address(symmetric.address_of(target), remote_pe, "nvshmem.core.put")
     moves.copy(address, source.data_ptr(), target.numel() * target.element_size(), stream, "nvshmem.core.put", (target, source))
 
 
 def get(dst: Any, src: Any, remote_pe: int = -1, stream: Any = None) -> None:
     """Copy the place of ``src`` in ``remote_pe``'s memory into ``dst`` of this rank. Both contiguous, of equal size."""
-    target, source = _pair(dst, src, "get")
+    target, source = pair(dst, src, "nvshmem.core.get")
     address = moves.remote_address(symmetric.address_of(source), remote_pe, "nvshmem.core.get")
     moves.copy(target.data_ptr(), address, target.numel() * target.element_size(), stream, "nvshmem.core.get", (target, source))
 
@@ -264,8 +255,11 @@ put_nbi, get_nbi = put, get
 
 def put_signal(dst: Any, src: Any, signal_var: Any, signal_val: int, signal_op: int, remote_pe: int = -1, stream: Any = None) -> None:
     """``put``, then ``signal_op``: whoever sees the signal on ``remote_pe`` sees the data."""
+    what = "nvshmem.core.put_signal"
+    word = signal_word(signal_var, what)
+    moves.check_signal(word, signal_val, signal_op, what)
     put(dst, src, remote_pe, stream)
-    moves.signal(_word(signal_var), remote_pe, signal_val, int(signal_op), stream, "nvshmem.core.put_signal")
+    moves.signal(word, remote_pe, signal_val, signal_op, stream, what)
 
 
 put_signal_nbi = put_signal
@@ -273,35 +267,21 @@ put_signal_nbi = put_signal
 
 def signal_op(signal_var: Any, signal_val: int, signal_op: int, remote_pe: int = -1, stream: Any = None) -> None:
     """Set, or add to, the 64-bit signal word at the place of ``signal_var`` on ``remote_pe``."""
-    moves.signal(_word(signal_var), remote_pe, signal_val, int(signal_op), stream, "nvshmem.core.signal_op")
+    what = "nvshmem.core.signal_op"
+    moves.signal(signal_word(signal_var, what), remote_pe, signal_val, signal_op, stream, what)
 
 
 def signal_wait(signal_var: Any, signal_val: int, signal_op: int, stream: Any = None) -> None:
     """Hold ``stream`` until this rank's signal word compares to ``signal_val``. signal_op: a ComparisonType."""
-    streams.wait_value(_word(signal_var), signal_val, moves.COMPARISONS[signal_op], as_stream(stream, "nvshmem.core.signal_wait"))
+    what = "nvshmem.core.signal_wait"
+    if signal_op not in tuple(ComparisonType):
+        raise InvalidArgumentError(f"{what}: {signal_op!r} is not one of {[f'ComparisonType.{each.name}' for each in ComparisonType]}")
+    streams.wait_value(signal_word(signal_var, what), signal_val, moves.COMPARISONS[signal_op], as_stream(stream, what))
 
 
 def quiet(stream: Any = None) -> None:
     """Nothing to wait for: puts and signals of a stream are complete when the stream has come past them."""
     as_stream(stream, "nvshmem.core.quiet")
-
-
-def _pair(dst: Any, src: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
-    target, source = (item.tensor if isinstance(item, Buffer) else item for item in (dst, src))
-    sizes = [item.numel() * item.element_size() for item in (target, source)]
-    if sizes[0] != sizes[1] or not (target.is_contiguous() and source.is_contiguous()):
-        raise InvalidArgumentError(
-            f"nvshmem.core.{what}: dst and src must be contiguous and of equal size, not {sizes[0]} and {sizes[1]} bytes"
-        )
-    return target, source
-
-
-def _word(signal_var: Any) -> torch.Tensor:
-    """The signal word: a Buffer's first eight bytes, or a tensor of one integer."""
-    if not isinstance(signal_var, Buffer):
-        return signal_var
-    word = signal_var.tensor.reshape(-1)
-    return (word if word.element_size() == 8 else word.view(torch.int64))[:1].view(torch.int64)
 
 
 def barrier(team: int = Teams.TEAM_WORLD, stream: Any = None) -> None:
@@ -327,13 +307,13 @@ sync, sync_all = barrier, barrier_all
 
 def team_my_pe(team: int) -> int:
     """This rank's place in a team; -1 if it is not a member."""
-    ranks = teams.ranks_of_team(team, "team_my_pe") if int(team) != teams.TEAM_INVALID else ()
+    ranks = teams.ranks_of_team(team, "team_my_pe") if teams.number_of(team, "team_my_pe") != teams.TEAM_INVALID else ()
     return ranks.index(world.rank()) if world.rank() in ranks else -1
 
 
 def team_n_pes(team: int) -> int:
     """Number of ranks of a team; -1 for TEAM_INVALID."""
-    return len(teams.ranks_of_team(team, "team_n_pes")) if int(team) != teams.TEAM_INVALID else -1
+    return len(teams.ranks_of_team(team, "team_n_pes")) if teams.number_of(team, "team_n_pes") != teams.TEAM_INVALID else -1
 
 
 def team_translate_pe(src_team: int, src_pe: int, dest_team: int) -> int:
@@ -346,6 +326,9 @@ def team_split_strided(
 ) -> int:
     """A team of ``size`` ranks of the parent, from its place ``start`` on, every ``stride``-th. Every rank of the parent calls it."""
     parent = teams.ranks_of_team(parent_team, "team_split_strided")
+    start, stride, size = (
+        moves.index(value, name, "team_split_strided") for name, value in (("start", start), ("stride", stride), ("size", size))
+    )
     places = [start + stride * number for number in range(size)]
     if size < 1 or min(places) < 0 or max(places) >= len(parent) or len(set(places)) != size:
         raise InvalidArgumentError(
@@ -365,7 +348,7 @@ def team_split_2d(
 ) -> tuple[int, int]:
     """This rank's row and column of the parent laid out in rows of ``xrange``. Every rank of the parent calls it."""
     parent = teams.ranks_of_team(parent_team, "team_split_2d")
-    if not 1 <= xrange <= len(parent):
+    if not 1 <= moves.index(xrange, "xrange", "team_split_2d") <= len(parent):
         raise InvalidArgumentError(f"team_split_2d: xrange={xrange} must be 1 to {len(parent)}, the size of the parent team")
     row, column = divmod(parent.index(world.rank()), xrange)
     x_team = teams.new_team(parent[row * xrange : (row + 1) * xrange], "team_split_2d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from dataclasses import dataclass
 
 from ..errors import InvalidArgumentError
@@ -33,10 +34,18 @@ def _split_teams(world: World) -> dict[int, Team]:
     return world.workspaces.setdefault("nvshmem teams", {})
 
 
+def number_of(team: object, what: str) -> int:
+    """The number of a team. Raises InvalidArgumentError for what is no handle of one."""
+    try:
+        return operator.index(team)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(f"{what}: {team!r} is not the handle of a team, such as Teams.TEAM_WORLD") from None
+
+
 def ranks_of_team(team: int, what: str) -> tuple[int, ...]:
     """World ranks of a team, in its order. Raises InvalidArgumentError for a handle that this rank does not have."""
     world = require_world(what)
-    number = int(team)
+    number = number_of(team, what)
     if number == Teams.TEAM_WORLD:
         return tuple(range(world.world_size))
     if number in (Teams.TEAM_SHARED, Teams.TEAM_NODE):
@@ -71,7 +80,7 @@ def new_team(ranks: tuple[int, ...], what: str) -> int:
 
 def destroy(team: int, what: str) -> None:
     """Give a team that was split off back; every member calls it. Raises InvalidArgumentError for any other."""
-    split = _split_teams(require_world(what)).pop(int(team), None)
+    split = _split_teams(require_world(what)).pop(number_of(team, what), None)
     if split is None:
         raise InvalidArgumentError(f"{what}: team {team!r} is not one that this rank split off")
     free_team(split)
@@ -80,6 +89,6 @@ def destroy(team: int, what: str) -> None:
 def translate(source: int, index: int, destination: int) -> int:
     """The place in team ``destination`` of the rank at place ``index`` of team ``source``; -1 if it is not a member."""
     ranks, others = ranks_of_team(source, "team_translate_pe"), ranks_of_team(destination, "team_translate_pe")
-    if not 0 <= index < len(ranks) or ranks[index] not in others:
+    if not 0 <= number_of(index, "team_translate_pe, place") < len(ranks) or ranks[index] not in others:
         return TEAM_INVALID
     return others.index(ranks[index])

@@ -59,6 +59,9 @@ def symm_peer(tensor: torch.Tensor, rank: int) -> torch.Tensor:
     Reading and writing it moves data between the ranks, in stream order of the caller; nothing orders it with the peer's work.
     Raises NotSymmetricError, UnreachablePeerError, UseAfterFreeError.
     """
+    _require_tensor("symm_peer", tensor)
+    if not hasattr(rank, "__index__"):
+        raise InvalidArgumentError(f"symm_peer: rank={rank!r} must be an int, the peer's rank in the world")
     return require_world("symm_peer").heap.peer(tensor, rank)
 
 
@@ -69,6 +72,7 @@ def symm_free(tensor: torch.Tensor) -> None:
     not checked. Its memory is used again once no rank has a tensor there any more. Does not wait for the device: synchronize first if
     a kernel may still use it. Tensors that nothing refers to any more on any rank are freed without it, at a later collective call.
     """
+    _require_tensor("symm_free", tensor)
     context = require_world("symm_free")
     context.heap.free(context, tensor)
 
@@ -99,6 +103,11 @@ def is_symmetric(tensor: torch.Tensor) -> bool:
     return block is not None and not block.freed and not getattr(block, "foreign", "")
 
 
+def _require_tensor(what: str, tensor: object) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidArgumentError(f"{what} takes a tensor, as symm_empty and symm_zeros make it, not {tensor!r}")
+
+
 def address_of(tensor: torch.Tensor) -> int:
     """Address of a tensor's first element, also of a tensor without elements (whose ``data_ptr()`` is 0)."""
     return tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
@@ -108,10 +117,10 @@ def _allocate(what: str, shape: int | Sequence[int], dtype: torch.dtype, name: s
     context = require_world(what)
     if not isinstance(dtype, torch.dtype):
         raise InvalidArgumentError(f"{what}: dtype={dtype!r} must be a torch dtype such as torch.float32")
-    return context.heap.allocate(context, find_team(group, what), _sizes(what, shape), dtype, name or assigned_name(), zero=zero)
+    return context.heap.allocate(context, find_team(group, what), sizes_of(what, shape), dtype, name or assigned_name(), zero=zero)
 
 
-def _sizes(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
+def sizes_of(what: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     """The sizes of a shape as ints. Negative ones are the heap's to refuse: on all ranks, if one rank has them."""
     try:
         sizes = tuple(operator.index(size) for size in ((shape,) if hasattr(shape, "__index__") else shape))  # type: ignore[union-attr,arg-type]
