@@ -180,6 +180,8 @@ class FunctionEmitter:
         """The number of the op of that block at which emitting it ends."""
         self.taken = 0
         """How many ops behind the present one its handler has emitted, too."""
+        self.labels: dict[str, Operation] = {}
+        """Labels of inline assembly outside of braces, and the block that has each."""
         self.lanes = Lanes(self) if module.linted else None
 
     def line(self, text: str) -> None:

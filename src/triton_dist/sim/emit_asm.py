@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
-from ..errors import UnsupportedOperationError
-from .asm_layouts import ATTRIBUTE, layout_of
+from ..errors import InlineAssemblyError, UnsupportedOperationError
+from .asm_layouts import ATTRIBUTE, Layout, elements_by_layout, layout_of
 from .codegen import FunctionEmitter, handles
 from .ir import Operation
-from .ptx.binding import bind
+from .ptx.binding import Binding, bind
 from .ptx.block import translate
 from .ptx.special import RECORD_CLOCK
 from .ptx.twins import Call, find_twin
@@ -30,6 +31,9 @@ def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
         binding = bind(block, int(attributes["packed_element"]), operation.operand_types, operation.result_types)
     except UnsupportedOperationError as error:
         raise type(error)(f"{emitter.location}: inline assembly, {error}") from None
+    shape = _shape(operation)
+    layout = layout_of(emitter.module.attributes.get(ATTRIBUTE), str(attributes["asm_string"]), shape or ())
+    _check_labels(emitter, operation, binding, shape, layout)
     name, operands = emitter.module.constant(binding, "asm"), _tuple(emitter.arrays(operation))
     if emitter.vector and (block.touches or block.per_thread):
         raise emitter.fail("inline assembly that accesses memory or asks for its thread stands in a combine function")
@@ -39,14 +43,39 @@ def _inline_asm(emitter: FunctionEmitter, operation: Operation) -> None:
         return
     if block.touches:
         emitter.line("yield")
-    shape = _shape(operation)
     if shape is None:
         call = f"run_scalar(C, {name}, {operands}, {_kinds(emitter, operation, 'varying')}, {emitter.mask}, {where})"
     else:
-        layout = layout_of(emitter.module.attributes.get(ATTRIBUTE), str(attributes["asm_string"]), shape)
         laid_out = "None" if layout is None else emitter.module.constant(layout, "layout")
         call = f"run_tile(C, {name}, {operands}, {shape}, {laid_out}, {emitter.mask}, {where})"
     emitter.line(f"{targets}yield from inline_asm.{call}")
+
+
+def _check_labels(
+    emitter: FunctionEmitter, operation: Operation, binding: Binding, shape: tuple[int, ...] | None, layout: Layout | None
+) -> None:
+    """A label that stands outside of braces may be in the function once. Raises InlineAssemblyError."""
+    labels = binding.block.open_labels
+    if not labels:
+        return
+    why = ""
+    copies = 1 if shape is None else _copies(shape, layout, emitter.module.threads, binding.pack)
+    if copies > 1:
+        why = f"the compiler makes {copies} copies of the block, one for each of the elements that a thread has"
+    for label in labels:
+        other = emitter.labels.setdefault(label, operation)
+        if other is not operation:
+            why = f"the block at {other.location} has the same label"
+    if why:
+        raise InlineAssemblyError(
+            f"{emitter.location}: inline assembly, the label {labels[0]!r} stands outside of braces and would be there again: {why}; "
+            "put the block in '{ }', which keeps its labels to itself"
+        )
+
+
+def _copies(shape: tuple[int, ...], layout: Layout | None, threads: int, pack: int) -> int:
+    laid_out = None if layout is None else elements_by_layout(layout, shape, threads, pack)
+    return -(-prod(shape) // (threads * pack)) if laid_out is None else len(laid_out)
 
 
 def _emit_twin(emitter: FunctionEmitter, operation: Operation, twin: Callable[..., Any]) -> None:

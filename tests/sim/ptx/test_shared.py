@@ -125,7 +125,7 @@ def test_what_nobody_wrote_has_all_bits_set():
     "text",
     [
         ".shared .b8 a[0];", ".shared .align 3 .b8 a[4];", ".shared .b8 a[99999999];", ".shared .b8 a[4], a[4];", ".shared .b8 a[x];",
-        ".shared .pred a;", ".shared .b8 a[4]", ".local .b8 a[4];", ".shared .b8 a[4]; ld.global.u32 $0, [a];",
+        ".shared .pred a;", ".shared .b8 a[4]", ".shared .b8 a[4]; ld.global.u32 $0, [a];",
         ".shared .b8 a[4]; add.u32 $0, a, 1;", ".shared .b8 a[4]; st.shared.global.u32 [a], 1;",
     ],
 )  # fmt: skip

@@ -104,7 +104,6 @@ WRONG_TEXTS = {
     "setp.lt.b32 $0, $1, 1;": r"\.eq and \.ne only",
     "mov.u32 $0, #1;": "no PTX",
     "cvt.s32.f32 $0, $1;": "needs .rni",
-    ".local .u32 buffer; mov.u32 $0, $1;": "only .reg",
 }
 
 OUTSIDE = {

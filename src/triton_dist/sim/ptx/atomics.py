@@ -89,7 +89,7 @@ def _update(instruction: Instruction) -> Step:
     target = operands.pop(0) if is_atom else Discard()
     place = (shared_address if shared else address)(instruction, operands[0])
     sources = vector(instruction, operands[1], count)
-    brought = [contents(instruction, source, kind.bits, kind.kind == "f" and kind.count == 1) for source in sources]
+    brought = [contents(instruction, source, kind.bits, kind.constants) for source in sources]
     expected = brought
     if swaps:
         brought = [contents(instruction, operands[2], kind.bits)]

@@ -70,7 +70,7 @@ def members(instruction: Instruction, operand):
         if not mask:
             raise instruction.wrong("its mask names no thread")
         return mask
-    return contents(instruction, operand, 32)
+    return contents(instruction, operand, 32, "su")
 
 
 def _reduction(instruction: Instruction, form: Form, place: int) -> Met:

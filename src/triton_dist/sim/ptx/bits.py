@@ -108,7 +108,7 @@ def _extract_field(instruction: Instruction) -> Run:
     form = Form(instruction)
     kind = form.type(("u32", "s32", "u64", "s64"))
     form.done(4)
-    a = contents(instruction, instruction.operands[1], kind.bits)
+    a = contents(instruction, instruction.operands[1], kind.bits, kind.constants)
     position, length = (numbers(instruction, operand, TYPES["u32"]) for operand in instruction.operands[2:])
     write = writer(instruction, instruction.operands[0], kind)
     raw, top = kind.raw, kind.bits - 1

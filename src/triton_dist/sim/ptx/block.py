@@ -28,7 +28,7 @@ class AsmBlock:
     constraints: its operands. registers: widths, operands first. lines: its instructions. per_thread: whether threads with the same
     operands may get different results. touches: whether it reads or writes memory, or threads meet in it. accesses: how many of its
     instructions do. orders: whether it may order memory. loops: whether it jumps back. meets: whether threads meet in it. waits: the
-    instructions, by identity, with which loops poll that do nothing else. uses: where operands stand, see ``Listing``.
+    instructions, by identity, with which loops poll that do nothing else. open_labels, uses: see ``Listing``.
     """
 
     text: str
@@ -42,6 +42,7 @@ class AsmBlock:
     loops: bool
     meets: bool
     waits: frozenset[int]
+    open_labels: tuple[str, ...]
     uses: tuple[Use, ...]
 
 
@@ -60,6 +61,9 @@ def _line(listing: Listing, number: int, instruction: Instruction) -> Line:
     if instruction.opcode in ("ret", "exit"):
         if instruction.opcode == "exit":
             raise instruction.unsupported("a thread that ends inside a block would leave its kernel; branch to the end of the block")
+        form = Form(instruction)
+        form.flag("uni")
+        form.done(0)
         return Line(instruction, guard, ends=True)
     meets = MEETINGS.get(instruction.opcode)
     if meets is not None:
@@ -97,6 +101,7 @@ def translate(text: str, constraints: str) -> AsmBlock:
         loops=any(0 <= line.target <= number for number, line in enumerate(lines)),
         meets=meets,
         waits=frozenset(id(line.poll.reader) for line in lines if line.poll is not None and line.poll.alone),
+        open_labels=tuple(listing.open_labels),
         uses=tuple(listing.uses),
     )
 

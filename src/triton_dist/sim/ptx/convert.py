@@ -167,7 +167,7 @@ def _to_tf32(instruction: Instruction, form: Form, mode: str, relu: bool) -> Run
     """fp32 with 10 bits of mantissa: the others become 0."""
     form.type(("f32",))
     form.done(2)
-    read = contents(instruction, instruction.operands[1], 32)
+    read = contents(instruction, instruction.operands[1], 32, TYPES["f32"].constants)
     write = writer(instruction, instruction.operands[0], TYPES["b32"])
 
     def run(frame, mask) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..ops import arith
 from ..ops import libdevice_rounding as rounding
 from ..ops.libdevice_rounding import Rounding
-from .form import Form, Run, numbers, writer
+from .form import Form, Run, contents, numbers, writer
 from .syntax import Instruction
 from .types import TYPES, PtxType
 
@@ -181,7 +181,7 @@ def copy_sign(instruction: Instruction) -> Run:
     form = Form(instruction)
     kind = form.type(("f32", "f64"))
     form.done(3)
-    a, b = (numbers(instruction, operand, TYPES[f"b{kind.bits}"]) for operand in instruction.operands[1:])
+    a, b = (contents(instruction, operand, kind.bits, kind.constants) for operand in instruction.operands[1:])
     write = writer(instruction, instruction.operands[0], kind)
     top = kind.raw.type(1 << kind.bits - 1)
     return lambda frame, mask: write(frame, (a(frame) & top) | (b(frame) & ~top), mask)

@@ -10,7 +10,7 @@ import numpy as np
 from .frame import Frame, Mask
 from .special import SPECIAL
 from .syntax import Discard, Immediate, Instruction, Negated, Operand, Register, Special, Variable
-from .types import B128, TYPES, PtxType, extended
+from .types import B128, TYPES, PtxType, constants_of_bits, extended
 
 if TYPE_CHECKING:
     from .meeting import Meeting
@@ -89,8 +89,12 @@ class Form:
                 raise self.instruction.wrong(f"it takes {' or '.join(map(str, counts))} operands, not {len(self.instruction.operands)}")
 
 
-def contents(instruction: Instruction, operand: Operand, width: int, is_float: bool = False, *, wider: bool = False) -> Read:
-    """The bits of an operand as an instruction of ``width`` bits takes them. wider: whether a wider register may give its lower bits."""
+def contents(instruction: Instruction, operand: Operand, width: int, constants: str | None = None, *, wider: bool = False) -> Read:
+    """The bits of an operand as an instruction of ``width`` bits takes them.
+
+    constants: the kinds that it may be, see ``PtxType.constants``; by default those of the type without a kind. wider: whether a wider
+    register may give its lower bits.
+    """
     if isinstance(operand, Register):
         slot = operand.slot
         if operand.width == width:
@@ -103,15 +107,14 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
         slot = operand.register.slot
         return lambda frame: ~frame.registers[slot]
     if isinstance(operand, Immediate):
-        if is_float and isinstance(operand.value, int):
-            raise instruction.wrong(f"{operand.value} is an integer; a float is written with a point, or as its bits (0f3F800000)")
+        _check_constant(instruction, operand, constants_of_bits(width) if constants is None else constants, width)
         if width == 1:
             constant = np.array([bool(operand.value)])
         elif width == B128.bits:
-            value = operand.bits(128, False)
+            value = operand.bits(128)
             constant = np.array([[value & (1 << 64) - 1, value >> 64]], np.uint64)
         else:
-            constant = np.array([operand.bits(width, is_float)], np.dtype(f"u{width // 8}"))
+            constant = np.array([operand.bits(width)], np.dtype(f"u{width // 8}"))
         return lambda frame: constant
     if isinstance(operand, Variable):
         if instruction.opcode != "mov" or width not in (32, 64):
@@ -128,10 +131,23 @@ def contents(instruction: Instruction, operand: Operand, width: int, is_float: b
     raise instruction.wrong("a register or a number is taken here")
 
 
+def _check_constant(instruction: Instruction, operand: Immediate, constants: str, width: int) -> None:
+    if operand.kind in constants:
+        return
+    if not constants:
+        raise instruction.wrong(f"no constant is taken here; move {operand.written} into a register first")
+    if operand.kind in "su":
+        raise instruction.wrong(f"{operand.written} is an integer; a float is written with a point, or as its bits (0f3F800000)")
+    if "s" not in constants or (operand.kind == "d" and "f" in constants):
+        other = "its bits, 0f and 8 digits" if width == 32 else "a number with a point, or as its bits, 0d and 16 digits"
+        raise instruction.wrong(f"{operand.written} is a float of {64 if operand.kind == 'd' else 32} bits; write it as {other}")
+    raise instruction.wrong(f"{operand.written} is a float, and an integer is taken here")
+
+
 def _address_of(variable: Variable, dtype: np.dtype) -> Read:
     from .shared import place_of
 
-    return lambda frame: np.array([place_of(frame, variable)], dtype)
+    return lambda frame: np.array([place_of(frame, variable) + variable.offset], dtype)
 
 
 def _bits(width: int) -> str:
@@ -140,7 +156,7 @@ def _bits(width: int) -> str:
 
 def numbers(instruction: Instruction, operand: Operand, kind: PtxType, *, wider: bool = False) -> Read:
     """An operand as numbers of a type."""
-    read = contents(instruction, operand, kind.bits, kind.kind == "f" and kind.count == 1, wider=wider)
+    read = contents(instruction, operand, kind.bits, kind.constants, wider=wider)
     return lambda frame: kind.numbers(read(frame))
 
 

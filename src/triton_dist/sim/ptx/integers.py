@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..ops import arith
-from .form import Form, Run, numbers, writer
+from .form import Form, Run, contents, numbers, writer
 from .syntax import Instruction
 from .types import TYPES, PtxType
 
@@ -240,7 +240,7 @@ def dot_product(instruction: Instruction) -> Run:
     upper = halves and form.one_of(("lo", "hi")) == "hi"
     first, second = form.type(("u32", "s32")), form.type(("u32", "s32"))
     form.done(4)
-    a, b = (numbers(instruction, operand, TYPES["b32"]) for operand in instruction.operands[1:3])
+    a, b = (contents(instruction, operand, 32, "su") for operand in instruction.operands[1:3])
     signed = "s" in (first.kind, second.kind)
     c = numbers(instruction, instruction.operands[3], TYPES["s32" if signed else "u32"])
     write = writer(instruction, instruction.operands[0], TYPES["b32"])

@@ -50,7 +50,7 @@ def _order(form: Form, semantics: tuple[str, ...]) -> None:
 def _number(instruction: Instruction, operands: list, width: int = 32) -> Callable[[Frame], np.ndarray]:
     if not operands:
         return lambda frame: np.ones(1, np.uint32)
-    return contents(instruction, operands[0], width)
+    return contents(instruction, operands[0], width, "su")
 
 
 @opcode("mbarrier")
@@ -184,7 +184,7 @@ def _wait(instruction: Instruction, form: Form, name: str) -> Step:
     form.done(3 if name == "test_wait" else (3, 4))
     target, place, phase = instruction.operands[:3]
     write, read = writer(instruction, target, TYPES["pred"]), shared_address(instruction, place)
-    asked = contents(instruction, phase, 32 if parity else 64)
+    asked = contents(instruction, phase, 32 if parity else 64, "su")
 
     def run(frame, mask) -> None:
         starts, phases = (np.broadcast_to(one(frame), frame.lanes) for one in (read, asked))

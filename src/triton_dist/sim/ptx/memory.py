@@ -10,7 +10,7 @@ from .frame import Frame
 from .order import order_of
 from .places import Access, spread
 from .shared import checked_places, load_shared, shared_address, store_shared
-from .syntax import Address, Immediate, Instruction, Operand, Register, Variable, Vector
+from .syntax import Address, Instruction, Operand, Register, Variable, Vector
 from .types import B128, PtxType
 
 _HINTS = ("L1::", "L2::", "level::", "ca", "cg", "cs", "lu", "cv", "wb", "wt")
@@ -29,9 +29,6 @@ def address(instruction: Instruction, operand: Operand) -> Read:
     if not isinstance(operand, Address):
         raise instruction.wrong("an address, in brackets, is taken here")
     offset = np.int64(operand.offset)
-    if isinstance(operand.base, Immediate):
-        constant = np.array([int(operand.base.value)], np.int64) + offset
-        return lambda frame: constant
     if isinstance(operand.base, Variable):
         raise instruction.wrong(f"{operand.base.name} is in shared memory, and .shared is not there")
     if operand.base.width != 64:
@@ -84,7 +81,7 @@ def _parse(instruction: Instruction, semantics: tuple[str, ...]) -> tuple[PtxTyp
     form.done((2, 3) if hinted else 2)
     if kind.kind == "pred":
         raise instruction.wrong("predicates are not loaded or stored")
-    if kind.count > 1 and kind is not B128:
+    if (kind.count > 1 and kind is not B128) or kind.name in ("f16", "bf16"):
         raise instruction.wrong(f".{kind.name} is no type of a load or store; use .b{kind.bits}")
     if kind.bits * count > 256:
         raise instruction.wrong(f"{kind.bits * count} bits are more than one access moves (128, or 256 from sm_100 on)")
@@ -141,7 +138,7 @@ def _store(instruction: Instruction) -> Step:
     kind, count, order, shared = _parse(instruction, ("relaxed", "release"))
     read = (shared_address if shared else address)(instruction, instruction.operands[0])
     sources = vector(instruction, instruction.operands[1], count)
-    reads = [contents(instruction, source, kind.bits, kind.kind == "f", wider=True) for source in sources]
+    reads = [contents(instruction, source, kind.bits, kind.constants, wider=True) for source in sources]
     size, pieces = halves(kind)
 
     def run(frame, mask) -> None:
@@ -163,6 +160,6 @@ def _hint(instruction: Instruction) -> Step:
     if instruction.opcode == "discard":
         raise instruction.unsupported("it leaves memory without a content")
     for operand in instruction.operands:
-        if isinstance(operand, Address) and not isinstance(operand.base, (Register, Immediate)):
+        if isinstance(operand, Address) and not isinstance(operand.base, Register):
             raise instruction.wrong("an address is taken here")
     return Step(lambda frame, mask: None)

@@ -26,7 +26,7 @@ def _move(instruction: Instruction) -> Run:
         return _joined(instruction, kind, source, target)
     if isinstance(target, Vector):
         return _parted(instruction, kind, target, source)
-    read = contents(instruction, source, kind.bits, kind.kind == "f", wider=isinstance(source, Special))
+    read = contents(instruction, source, kind.bits, kind.constants, wider=isinstance(source, Special))
     write = writer(instruction, target, kind)
     return lambda frame, mask: write(frame, read(frame), mask)
 
@@ -36,7 +36,7 @@ def _each(instruction: Instruction, kind: PtxType, target, source, parts: int) -
     sources = source.items if isinstance(source, Vector) else (source,) * parts
     if not isinstance(target, Vector) or {len(target.items), len(sources)} != {parts}:
         raise instruction.wrong(f"it moves {parts} registers into {parts}")
-    reads = [contents(instruction, item, kind.bits, kind.kind == "f") for item in sources]
+    reads = [contents(instruction, item, kind.bits, kind.constants) for item in sources]
     writes = [writer(instruction, item, kind) for item in target.items]
 
     def run(frame, mask) -> None:
@@ -53,7 +53,13 @@ def _piece(instruction: Instruction, kind: PtxType, vector: Vector) -> PtxType:
     return TYPES[f"b{width}"]
 
 
+def _need_bits(instruction: Instruction, kind: PtxType) -> None:
+    if kind.kind != "b":
+        raise instruction.wrong(f"registers in braces are of a type .b, not .{kind.name}")
+
+
 def _joined(instruction: Instruction, kind: PtxType, source: Vector, target) -> Run:
+    _need_bits(instruction, kind)
     piece = _piece(instruction, kind, source)
     reads = [contents(instruction, item, piece.bits) for item in source.items]
     write = writer(instruction, target, kind)
@@ -67,6 +73,7 @@ def _joined(instruction: Instruction, kind: PtxType, source: Vector, target) -> 
 
 
 def _parted(instruction: Instruction, kind: PtxType, target: Vector, source) -> Run:
+    _need_bits(instruction, kind)
     piece = _piece(instruction, kind, target)
     read = contents(instruction, source, kind.bits)
     writes = [writer(instruction, item, piece) for item in target.items]
@@ -89,7 +96,8 @@ def _convert_address(instruction: Instruction) -> Run:
     form.one_of(("global",))
     kind = form.type(("u32", "u64"))
     form.done(2)
-    read, write = contents(instruction, instruction.operands[1], kind.bits), writer(instruction, instruction.operands[0], kind)
+    read = contents(instruction, instruction.operands[1], kind.bits, kind.constants)
+    write = writer(instruction, instruction.operands[0], kind)
     return lambda frame, mask: write(frame, read(frame), mask)
 
 
@@ -100,7 +108,7 @@ def _is_in_space(instruction: Instruction) -> Run:
     space = form.one_of(("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param"))
     form.done(2)
     write = writer(instruction, instruction.operands[0], TYPES["pred"])
-    contents(instruction, instruction.operands[1], 64)
+    contents(instruction, instruction.operands[1], 64, "su")
     answer = np.array([space == "global"])
     return lambda frame, mask: write(frame, answer, mask)
 
@@ -112,8 +120,7 @@ def _select(instruction: Instruction) -> Run:
     kind = form.type()
     form.done(4)
     target, first, second, condition = instruction.operands
-    is_float = kind.kind == "f"
-    a, b = (contents(instruction, operand, kind.bits, is_float) for operand in (first, second))
+    a, b = (contents(instruction, operand, kind.bits, kind.constants) for operand in (first, second))
     holds, write = predicate(instruction, condition), writer(instruction, target, kind)
     return lambda frame, mask: write(frame, np.where(holds(frame), a(frame), b(frame)), mask)
 
@@ -126,7 +133,7 @@ def _select_by_sign(instruction: Instruction) -> Run:
     kind, sign = form.type(), form.type(("s32", "f32"))
     form.done(4)
     target, first, second, chooser = instruction.operands
-    a, b = (contents(instruction, operand, kind.bits, kind.kind == "f") for operand in (first, second))
+    a, b = (contents(instruction, operand, kind.bits, kind.constants) for operand in (first, second))
     c, write = numbers(instruction, chooser, sign), writer(instruction, target, kind)
     return lambda frame, mask: write(frame, np.where(c(frame) >= 0, a(frame), b(frame)), mask)
 

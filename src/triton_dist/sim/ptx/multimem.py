@@ -106,7 +106,7 @@ def _store(instruction: Instruction, form: Form) -> Step:
     order = order_of(form, ("relaxed", "release"), None)
     kind, count = _parse(instruction, form, "")
     read = address(instruction, instruction.operands[0])
-    reads = [contents(instruction, source, kind.bits, kind.kind == "f") for source in vector(instruction, instruction.operands[1], count)]
+    reads = [contents(instruction, source, kind.bits, kind.constants) for source in vector(instruction, instruction.operands[1], count)]
 
     def run(frame, mask) -> None:
         lanes = frame.chosen(mask)
@@ -125,7 +125,7 @@ def _reduce(instruction: Instruction, form: Form) -> Step:
     operation = form.one_of(_TYPES)
     kind, count = _parse(instruction, form, operation)
     read = address(instruction, instruction.operands[0])
-    reads = [contents(instruction, source, kind.bits, kind.kind == "f") for source in vector(instruction, instruction.operands[1], count)]
+    reads = [contents(instruction, source, kind.bits, kind.constants) for source in vector(instruction, instruction.operands[1], count)]
     combine: Callable = OPERATIONS[operation][0]
 
     def run(frame, mask) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..check.actors import EACH
 from ..check.order import ORDERS, SCOPES, Order
-from .form import Form, Step, opcode
+from .form import Form, Step, contents, opcode
 from .syntax import Immediate, Instruction
 
 SCOPE_WORDS = {"cta": "cta", "cluster": "cta", "gpu": "gpu", "sys": "sys"}
@@ -94,6 +94,7 @@ def _sleep(instruction: Instruction) -> Step:
     form.type(("u32",))
     form.done(1)
     (time,) = instruction.operands
+    contents(instruction, time, 32, "su")
     nanoseconds = float(time.value) if isinstance(time, Immediate) else 100.0
 
     def run(frame, mask) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import struct
+import re
+from dataclasses import replace
 
-from ...errors import InlineAssemblyError
-from .special import SPECIAL
+from .constants import begins_constant, read_constant, read_number
+from .cursor import END, Cursor
+from .special import SPECIAL, VECTORS
 from .syntax import (
     Address,
     Discard,
-    Immediate,
     Instruction,
     Label,
     Listing,
@@ -22,57 +23,37 @@ from .syntax import (
     Variable,
     Vector,
 )
-from .tokens import Token, tokenize
+from .tokens import UNIQUE, Token
 from .types import TYPES
 
-_END = Token("end", "the end", 0)
 _MOST_SHARED = 227 * 1024
 _MOST_REGISTERS = 4096
 _PARTS = {".v2": "xy", ".v4": "xyzw"}
 """Of a vector of registers: what stands behind its name and a dot."""
 
+_UNSUPPORTED = (".local", ".const", ".global", ".param", ".branchtargets", ".calltargets", ".callprototype")
+"""What else an assembler takes in a block."""
 
-class _Parser:
+_OTHER_SPECIAL = re.compile(
+    r"%envreg([12]?\d|3[01])|%pm[0-7](_64)?|%reserved_smem_offset_(begin|end|cap|0|1)|%(total|aggr|dynamic)_smem_size|%current_graph_exec|"
+    r"%is_explicit_cluster"
+)
+"""Special registers that PTX has and a simulated GPU has not."""
+
+
+class _Parser(Cursor):
     def __init__(self, text: str, widths: list[int]) -> None:
-        self.text = text.split("\n")
-        self.tokens = tokenize(text)
-        self.at = 0
+        super().__init__(text)
         self.listing = Listing(registers=list(widths))
         self.operands = [Register(slot, width, f"${slot}") for slot, width in enumerate(widths)]
         self.scope: tuple[int, ...] = ()
         self.scopes = 0
         self.names: list[dict[str, Register | Vector | Variable]] = [{}]
 
-    # Tokens
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.at] if self.at < len(self.tokens) else _END
-
-    def take(self, mark: str) -> bool:
-        if self.token.text == mark and self.token.kind in ("mark", "word", "directive"):
-            self.at += 1
-            return True
-        return False
-
-    def next(self) -> Token:
-        token = self.token
-        self.at += 1
-        return token
-
-    def fail(self, why: str, line: int = 0) -> InlineAssemblyError:
-        line = line or self.token.line or len(self.text)
-        return InlineAssemblyError(f"line {line} of the assembly, {self.text[line - 1].strip()!r}: {why}")
-
-    def need(self, mark: str) -> None:
-        if not self.take(mark):
-            missing = "; every instruction ends with one" if mark == ";" else ""
-            raise self.fail(f"expected {mark!r} and found {self.token.text!r}{missing}", self.tokens[self.at - 1].line if self.at else 0)
-
     # Statements
 
     def block(self) -> Listing:
-        while self.token is not _END:
+        while self.token is not END:
             self.statement()
         if self.scope:
             raise self.fail("a scope is opened by '{' and never closed")
@@ -89,16 +70,18 @@ class _Parser:
                 raise self.fail("'}' closes no scope", token.line)
             self.scope = self.scope[:-1]
             self.names.pop()
-        elif self.take(";"):
-            pass
+        elif token.text == ";":
+            raise self.fail("';' stands where no instruction is; leave it out")
         elif token.kind == "directive":
             self.directive()
-        elif token.kind == "word" and self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].text == ":":
+        elif token.kind == "word" and self.ahead(1).text == ":":
             self.at += 2
             key = (self.scope, token.text)
             if key in self.listing.targets:
                 raise self.fail(f"the label {token.text!r} stands here a second time", token.line)
             self.listing.targets[key] = len(self.listing.instructions)
+            if not self.scope and UNIQUE not in token.text:
+                self.listing.open_labels.append(token.text)
         else:
             self.instruction()
 
@@ -106,13 +89,19 @@ class _Parser:
         token = self.next()
         if token.text == ".pragma":
             while not self.take(";"):
-                if self.token is _END:
+                if self.token is END:
                     raise self.fail("expected ';'", token.line)
                 self.at += 1
+            return
+        if token.text == ".loc":
+            for what in ("the number of a file", "a line", "a column"):
+                self.number(what)
             return
         if token.text == ".shared":
             self.variables(token.line)
             return
+        if token.text in _UNSUPPORTED:
+            raise self.unsupported(f"the simulator does not know {token.text} in a block", token.line)
         if token.text != ".reg":
             raise self.fail(f"{token.text} is not taken in a block; only .reg and .shared declarations are", token.line)
         name = self.next().text
@@ -132,6 +121,8 @@ class _Parser:
     def variables(self, line: int) -> None:
         """``.shared .align 8 .b8 name[64], other[8];``: variables of the block in shared memory."""
         align = self.number("an alignment") if self.take(".align") else 0
+        if self.token.text in _PARTS:
+            raise self.unsupported("variables are of single elements, not of vectors", line)
         kind = TYPES.get(self.next().text[1:])
         if kind is None or kind.bits < 8:
             raise self.fail("expected the type of a variable, such as .b8", line)
@@ -142,8 +133,8 @@ class _Parser:
             if name.kind not in ("register", "word") or name.text in self.names[-1]:
                 raise self.fail(f"expected the name of a new variable and found {name.text!r}", line)
             count = 1
-            if self.take("["):
-                count = self.number("a number of elements")
+            while self.take("["):
+                count *= self.number("a number of elements")
                 self.need("]")
             size = count * kind.bits // 8
             if not 0 < size <= _MOST_SHARED:
@@ -157,7 +148,7 @@ class _Parser:
 
     def number(self, what: str) -> int:
         token = self.next()
-        value = _number(token.text) if token.kind == "number" else None
+        value = read_number(self, token.text, token.line).value if token.kind == "number" else None
         if not isinstance(value, int):
             raise self.fail(f"expected {what} and found {token.text!r}", token.line)
         return value
@@ -202,6 +193,8 @@ class _Parser:
         if word.kind != "word":
             raise self.fail(f"expected an instruction and found {word.text!r}", word.line or line)
         opcode, *modifiers = word.text.split(".")
+        while self.token.kind == "directive":
+            modifiers.append(self.next().text[1:])
         operands: list[Operand] = []
         if self.token.text != ";":
             operands.append(self.paired())
@@ -216,26 +209,28 @@ class _Parser:
 
     def paired(self) -> Operand:
         first = self.operand()
+        if isinstance(first, Variable):
+            return replace(first, offset=self.offset())
+        if isinstance(first, Register) and self.token.text in ("+", "-"):
+            raise self.unsupported("the simulator does not add a number to a register in an operand; use add")
         return Pair(first, self.operand()) if self.take("|") else first
 
     def operand(self) -> Operand:
+        if begins_constant(self):
+            return read_constant(self)
         token = self.next()
         if token.kind == "operand":
             if int(token.text) >= len(self.operands):
                 raise self.fail(f"there is no operand ${token.text}: the constraints name {len(self.operands)}", token.line)
             self.note_use(int(token.text), token.line)
             return self.operands[int(token.text)]
-        if token.kind == "number":
-            return Immediate(_number(token.text))
-        if token.kind == "register" and token.text in SPECIAL and self.declared(token.text) is None:
-            return Special(token.text)
+        if token.kind == "register" and self.declared(token.text) is None:
+            if token.text in SPECIAL:
+                return Special(token.text)
+            if token.text in VECTORS:
+                return Vector(tuple(Special(f"{token.text}.{letter}") for letter in "xyzw"))
         if token.kind in ("register", "word"):
             return self.named(token)
-        if token.text == "-":
-            number = self.next()
-            if number.kind != "number":
-                raise self.fail(f"expected a number behind '-' and found {number.text!r}", token.line)
-            return Immediate(-_number(number.text))
         if token.text == "!":
             register = self.operand()
             if not isinstance(register, Register) or register.width != 1:
@@ -265,40 +260,31 @@ class _Parser:
         register = self.declared(token.text)
         if register is not None:
             return register
+        if _OTHER_SPECIAL.fullmatch(token.text):
+            raise self.unsupported(f"the simulator does not have the special register {token.text}", token.line)
         if token.kind == "register":
             raise self.fail(f"{token.text} is neither declared (.reg) nor a special register that the simulator has", token.line)
-        if token.text == "WARP_SZ":
-            return Immediate(32)
         return Label(token.text, self.scope)
 
     def address(self, token: Token) -> Operand:
         base = self.operand()
-        if not isinstance(base, (Register, Immediate, Variable)):
-            raise self.fail("an address is a register, a variable or a number, and a number of bytes", token.line)
-        offset = 0
-        while self.token.text in ("+", "-"):
-            sign = 1 if self.next().text == "+" else -1
-            negative = self.take("-")
-            number = self.next()
-            if number.kind != "number":
-                raise self.fail(f"expected a number of bytes and found {number.text!r}", token.line)
-            offset += (-sign if negative else sign) * int(_number(number.text))
+        if not isinstance(base, (Register, Variable)):
+            raise self.fail("an address is a register or a variable, and a number of bytes", token.line)
+        offset = self.offset()
         self.need("]")
         return Address(base, offset)
 
-
-def _number(text: str) -> int | float:
-    low = text.lower()
-    if low.startswith("0f"):
-        return struct.unpack(">f", bytes.fromhex(low[2:]))[0]
-    if low.startswith("0d"):
-        return struct.unpack(">d", bytes.fromhex(low[2:]))[0]
-    low = low.removesuffix("u")
-    if low.startswith(("0x", "0b")):
-        return int(low, 0)
-    if "." in low or "e" in low:
-        return float(low)
-    return int(low, 8) if low.startswith("0") and len(low) > 1 else int(low)
+    def offset(self) -> int:
+        """``+ 4`` behind a register or a variable: bytes."""
+        if self.token.text == "-":
+            raise self.fail("an offset is added; write a negative one as +-4")
+        if not self.take("+"):
+            return 0
+        line = self.token.line
+        number = read_constant(self)
+        if not isinstance(number.value, int):
+            raise self.fail(f"expected a number of bytes and found {number.written}", line)
+        return number.value - (1 << 64) if number.value >> 63 > 0 else number.value
 
 
 def _as_written(tokens: list[Token]) -> str:

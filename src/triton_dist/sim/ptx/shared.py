@@ -14,7 +14,7 @@ from ...errors import MisalignedAccessError, OutOfBoundsError
 from ..ops.block_memory import BlockMemory
 from .block_state import state_of
 from .form import Read, contents
-from .syntax import Address, Immediate, Instruction, Operand, Variable
+from .syntax import Address, Instruction, Operand, Variable
 
 if TYPE_CHECKING:
     from ..program import Program
@@ -50,9 +50,6 @@ def shared_address(instruction: Instruction, operand: Operand) -> Read:
     base, offset = operand.base, np.int64(operand.offset)
     if isinstance(base, Variable):
         return lambda frame: np.array([place_of(frame, base)], np.int64) + offset
-    if isinstance(base, Immediate):
-        constant = np.array([int(base.value)], np.int64) + offset
-        return lambda frame: constant
     if base.width not in (32, 64):
         raise instruction.wrong(f"{base.name} has {base.width} bits, but an address in shared memory has 32 or 64")
     read = contents(instruction, base, base.width)

@@ -33,7 +33,12 @@ def _mask(operation: Callable[[np.ndarray], np.ndarray]) -> SpecialRegister:
 
 
 def _sizes(name: str, read: Callable[[Any, int], int]) -> dict[str, SpecialRegister]:
-    return {f"%{name}.{letter}": SpecialRegister(32, partial(_of_axis, read, axis)) for axis, letter in enumerate("xyz")}
+    found = {f"%{name}.{letter}": SpecialRegister(32, partial(_of_axis, read, axis)) for axis, letter in enumerate("xyz")}
+    return {**found, f"%{name}.w": SpecialRegister(32, _zero)}
+
+
+def _zero(frame: Any) -> int:
+    return 0
 
 
 def _of_axis(read: Callable[[Any, int], int], axis: int, frame: Any) -> int:
@@ -43,12 +48,9 @@ def _of_axis(read: Callable[[Any, int], int], axis: int, frame: Any) -> int:
 _FULL = np.uint64(0xFFFFFFFF)
 
 SPECIAL: dict[str, SpecialRegister] = {
+    **_sizes("tid", lambda frame, axis: 0),
     "%tid.x": SpecialRegister(32, lambda frame: frame.threads, per_thread=True),
-    "%tid.y": SpecialRegister(32, lambda frame: 0),
-    "%tid.z": SpecialRegister(32, lambda frame: 0),
-    "%ntid.x": SpecialRegister(32, lambda frame: frame.context.threads),
-    "%ntid.y": SpecialRegister(32, lambda frame: 1),
-    "%ntid.z": SpecialRegister(32, lambda frame: 1),
+    **_sizes("ntid", lambda frame, axis: 1 if axis else frame.context.threads),
     "%laneid": SpecialRegister(32, lambda frame: frame.threads % WARP, per_thread=True),
     "%warpid": SpecialRegister(32, lambda frame: frame.threads // WARP, per_thread=True),
     "%nwarpid": SpecialRegister(32, lambda frame: 64),
@@ -57,7 +59,10 @@ SPECIAL: dict[str, SpecialRegister] = {
     "%smid": SpecialRegister(32, lambda frame: frame.context.sm),
     "%nsmid": SpecialRegister(32, lambda frame: frame.context.machine.gpu.sm_count),
     "%gridid": SpecialRegister(64, lambda frame: frame.context.launch.number + 1),
-    "%clusterid.x": SpecialRegister(32, lambda frame: frame.context.pid[0]),
+    **_sizes("clusterid", lambda frame, axis: frame.context.pid[axis]),
+    **_sizes("nclusterid", lambda frame, axis: frame.context.num_programs[axis]),
+    **_sizes("cluster_ctaid", lambda frame, axis: 0),
+    **_sizes("cluster_nctaid", lambda frame, axis: 1),
     "%cluster_ctarank": SpecialRegister(32, lambda frame: 0),
     "%cluster_nctarank": SpecialRegister(32, lambda frame: 1),
     "%lanemask_eq": _mask(lambda bit: bit),
@@ -73,3 +78,6 @@ SPECIAL: dict[str, SpecialRegister] = {
     "%globaltimer_hi": SpecialRegister(32, lambda frame: frame.context.read_clock() >> 32, is_clock=True),
 }
 """All that the subset has. The clock counts simulated nanoseconds."""
+
+VECTORS = frozenset(name.partition(".")[0] for name in SPECIAL if name.endswith(".w"))
+"""Those of which the four parts may be read at once, by ``mov.v4``."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...errors import InlineAssemblyError, UnsupportedInstructionError
+from .cursor import INSTEAD
 
 
 @dataclass(frozen=True)
@@ -19,21 +21,29 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A constant. value: an integer or a float; is_bits: whether a float was written as its bits (``0f3F800000``)."""
+    """A constant. value: an integer or a float.
+
+    kind: "s" and "u" are integers of 64 bits, "d" is a float of 64 bits, and "f" one of 32 that was written as its bits (``0f3F800000``).
+    pattern: the bits of a float.
+    """
 
     value: int | float
+    kind: str = "s"
+    pattern: int = 0
 
-    def bits(self, width: int, is_float: bool) -> int:
+    @property
+    def written(self) -> str:
+        """As it may be written."""
+        return f"0f{self.pattern:08X}" if self.kind == "f" else str(self.value)
+
+    def bits(self, width: int) -> int:
         """The constant as a register of ``width`` bits holds it."""
-        if isinstance(self.value, float) or is_float:
-            code = {16: "<e", 32: "<f", 64: "<d"}.get(width)
-            if code is None:
-                raise InlineAssemblyError(f"the number {self.value} is a float, but {width} bits are taken")
-            try:
-                return int.from_bytes(struct.pack(code, self.value), "little")
-            except OverflowError:
-                raise InlineAssemblyError(f"the number {self.value} is no float of {width} bits") from None
-        return self.value & ((1 << width) - 1)
+        if self.kind in "su":
+            return int(self.value) & ((1 << width) - 1)
+        if self.kind == "f" or width == 64:
+            return self.pattern
+        with np.errstate(all="ignore"):
+            return int(np.array([self.pattern], np.uint64).view(np.float64).astype(np.float32).view(np.uint32)[0])
 
 
 @dataclass(frozen=True)
@@ -45,19 +55,20 @@ class Special:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable in shared memory, by its number in the block. size: bytes."""
+    """A variable in shared memory, by its number in the block. size: bytes. offset: bytes that are added to its address."""
 
     number: int
     name: str
     size: int
     align: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
 class Address:
     """``[base + offset]``."""
 
-    base: Register | Immediate | Variable
+    base: Register | Variable
     offset: int
 
 
@@ -117,10 +128,7 @@ class Instruction:
 
     def unsupported(self, why: str) -> UnsupportedInstructionError:
         """The error for what is outside the subset."""
-        return UnsupportedInstructionError(
-            f"{self.place}: {why}; docs/inline_ptx.md has what the simulator runs, and "
-            "triton_dist.inline_asm_twin gives a block a Python function instead"
-        )
+        return UnsupportedInstructionError(f"{self.place}: {why}; {INSTEAD}")
 
     def wrong(self, why: str) -> InlineAssemblyError:
         """The error for what no assembler would take."""
@@ -146,13 +154,15 @@ class Use:
 class Listing:
     """A parsed block. registers: their widths by number, of which the first are the operands ``$0``, ``$1``, ...
 
-    targets: for each label the number of the instruction behind it, by (scope, name). uses: where operands stand beside registers of the
+    targets: for each label the number of the instruction behind it, by (scope, name). open_labels: those outside of all
+    braces, which another copy of the block would have again. uses: where operands stand beside registers of the
     block's own, each operand once for each set of names. variables: in shared memory.
     """
 
     instructions: list[Instruction] = field(default_factory=list)
     registers: list[int] = field(default_factory=list)
     targets: dict[tuple[tuple[int, ...], str], int] = field(default_factory=dict)
+    open_labels: list[str] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
 

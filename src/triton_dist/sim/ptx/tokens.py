@@ -7,18 +7,27 @@ from typing import NamedTuple
 
 from ...errors import InlineAssemblyError
 
+_DOLLAR, _UNIQUE = "\x01", "\x02"
+"""Stand for ``$$`` and ``${:uid}`` while a text is taken apart: either may be in a name."""
+
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+|//[^\n]*|/\*.*?\*/)
   | (?P<operand>\$\d+|\$\{\d+(?::\w+)?\})
-  | (?P<number>0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[bB][01]+U?|\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
-  | (?P<register>%[A-Za-z_$][\w$]*(?:\.[xyzw])?|%\d[\w$]*)
-  | (?P<directive>\.[A-Za-z_]\w*)
-  | (?P<word>[A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
-  | (?P<mark>[{}\[\](),;:@!|+\-<>=])
+  | (?P<number>0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[bB][01]+U?
+      |(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
+  | (?P<string>"[^"\n]*")
+  | (?P<register>%[A-Za-z_\x01\x02][\w\x01\x02]*(?:\.[xyzw])?|%\d[\w\x01\x02]*)
+  | (?P<directive>\.[A-Za-z_]\w*(?:::\w+)*)
+  | (?P<word>[A-Za-z_\x01\x02][\w\x01\x02]*(?:(?:\.|::)[\w\x01\x02]+)*)
+  | (?P<mark><<|>>|<=|>=|==|!=|&&|\|\||[{}\[\](),;:@!|+\-<>=*/%&^~?])
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
+
+
+UNIQUE = "${:uid}"
+"""A number that LLVM gives each copy of a block."""
 
 
 class Token(NamedTuple):
@@ -31,21 +40,25 @@ class Token(NamedTuple):
 
 def tokenize(text: str) -> list[Token]:
     """All tokens. Raises InlineAssemblyError for a character that PTX has no use for."""
-    text = text.replace("${:uid}", "_uid")
+    for mark in (_DOLLAR, _UNIQUE):
+        if mark in text:
+            raise InlineAssemblyError(f"the assembly has the character {mark!r}, which is no PTX")
+    text = text.replace("$$", _DOLLAR).replace("${:uid}", _UNIQUE)
     found: list[Token] = []
     at, line = 0, 1
     while at < len(text):
-        if text.startswith("$$", at):
-            # An operand is one dollar; two are a dollar of PTX's own, which names may have.
-            raise InlineAssemblyError(f"line {line} of the assembly, a name with a dollar ($$) is not taken; use another name")
         match = _TOKEN.match(text, at)
         if match is None:
-            raise InlineAssemblyError(f"line {line} of the assembly, {text[at : at + 12]!r} is no PTX")
+            raise InlineAssemblyError(f"line {line} of the assembly, {_as_written(text[at : at + 12])!r} is no PTX")
         kind = str(match.lastgroup)
         if kind == "operand":
             found.append(Token(kind, re.sub(r"\D", "", match[0].partition(":")[0]), line))
         elif kind != "space":
-            found.append(Token(kind, match[0], line))
+            found.append(Token(kind, _as_written(match[0]), line))
         line += match[0].count("\n")
         at = match.end()
     return found
+
+
+def _as_written(text: str) -> str:
+    return text.replace(_DOLLAR, "$").replace(_UNIQUE, UNIQUE)

@@ -33,6 +33,15 @@ class PtxType:
         """The unsigned integer as wide as the value."""
         return self.dtype if self.kind == "pred" else _UNSIGNED[self.bits]
 
+    @property
+    def constants(self) -> str:
+        """The kinds of constants that an operand of the type may be, see ``syntax.Immediate``."""
+        if self.kind == "b":
+            return constants_of_bits(self.bits)
+        if self.kind == "f":
+            return {"f32": "df", "f64": "d"}.get(self.name, "")
+        return "su" if self.count == 1 else ""
+
     def numbers(self, bits: np.ndarray) -> np.ndarray:
         """Register contents as numbers; a packed type gives one more dimension, with the lowest bits first."""
         if self.dtype == bits.dtype:
@@ -47,6 +56,11 @@ class PtxType:
         if self.count > 1:
             return np.ascontiguousarray(numbers).view(self.raw)[..., 0]
         return np.ascontiguousarray(numbers).view(self.raw)
+
+
+def constants_of_bits(width: int) -> str:
+    """As ``PtxType.constants``, of the type without a kind."""
+    return {32: "suf", 64: "sud"}.get(width, "su")
 
 
 def _make() -> dict[str, PtxType]:
