@@ -155,3 +155,89 @@ def test_a_word_of_a_pad_that_counts(seed):
 def test_texts_of_accesses_that_no_rank_makes():
     assert too_narrow(1, 0, 2, -1) == 'its scope gpu does not reach what a stream or a copy writes; use "sys"'
     assert too_narrow(1, 0, 2, 1) == 'its scope gpu does not reach from rank 0 to rank 1; use "sys"'
+
+
+@triton.jit
+def read_kernel(address, out, SIZE: tl.constexpr):
+    places = tl.arange(0, SIZE)
+    tl.store(out + places, tl.load(address.to(tl.pointer_type(tl.float32)) + places))
+
+
+def keep_by_barrier(handle):
+    handle.barrier()
+
+
+def keep_by_signals(handle):
+    peer = 1 - handle.rank
+    handle.put_signal(peer)
+    handle.wait_signal(peer)
+
+
+KEEPERS = {
+    "nothing": lambda handle: None,
+    "barrier": keep_by_barrier,
+    "signals": keep_by_signals,
+    "two barriers": lambda handle: (handle.barrier(0), handle.barrier(1)),
+    "memset32": lambda handle: handle.memset32(handle.get_signal_pad(handle.rank), 64, 0, 1),
+}
+"""What is queued on a stream with the handle, which lives as long as that has not run."""
+
+
+@pytest.mark.parametrize("launched", [False, True])
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_what_is_queued_keeps_the_memory_until_it_has_run_and_no_longer(keeper, launched):
+    def fn():
+        dist.init_process_group("nccl")
+        buffer = symm_mem.empty(256)
+        handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+        address = handle.buffer_ptrs[1 - handle.rank]
+        KEEPERS[keeper](handle)
+        if launched:
+            read_kernel[(1,)](address, torch.empty(64), 64)
+        triton_dist.synchronize()
+        dist.barrier()
+        del buffer, handle
+        symm_mem.empty(7)
+        dist.barrier()
+        symm_mem.empty(9)
+        read_kernel[(1,)](address, torch.empty(64), 64)
+
+    with pytest.raises(UseAfterFreeError, match=r"load of buffer\[0\] of rank \d, which was freed before"):
+        simulate(fn, 2)
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_a_workspace_that_grew_behind_a_barrier(keeper):
+    def fn():
+        dist.init_process_group("nccl")
+        group = dist.group.WORLD.group_name
+        handle = symm_mem.get_symm_mem_workspace(group, 1024)
+        address = handle.buffer_ptrs[1 - handle.rank]
+        KEEPERS[keeper](handle)
+        triton_dist.synchronize()
+        del handle
+        symm_mem.get_symm_mem_workspace(group, 4096)
+        read_kernel[(1,)](address, torch.empty(64), 64)
+
+    with pytest.raises(UseAfterFreeError, match=r"load of workspace_of_group_0\[0\] of rank \d, which was freed before"):
+        simulate(fn, 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_that_queued_work_uses_is_not_given_back(seed):
+    def fn():
+        dist.init_process_group("nccl")
+        out = torch.empty(64)
+        buffer = symm_mem.empty(256)
+        handle = symm_mem.rendezvous(buffer, dist.group.WORLD)
+        fill_kernel[(1,)](handle.buffer_ptrs[handle.rank], 3.0, 64)
+        handle.barrier()
+        read_kernel[(1,)](handle.buffer_ptrs[1 - handle.rank], out, 64)
+        handle.barrier()
+        del buffer, handle
+        for size in (256, 7, 256):
+            symm_mem.rendezvous(symm_mem.empty(size), dist.group.WORLD)
+        triton_dist.synchronize()
+        assert out.tolist() == [3.0] * 64
+
+    simulate(fn, 2, seed=seed)

@@ -221,7 +221,7 @@ class SymmetricHeap:
         name: None for the next of symm0, symm1, ...; a second live block of a name gets a number.
         itemsize: bytes of the elements that reports count in. foreign: as a Block's.
         """
-        self._forget(collect_dead_blocks())
+        self.forget_dead()
         if name is None:
             name, self._unnamed = f"symm{self._unnamed}", self._unnamed + 1
         name = self._distinct(name)
@@ -273,6 +273,10 @@ class SymmetricHeap:
         if block.freed:
             raise UseAfterFreeError(f"symm_free: {block.name!r} was freed before")
         self._rendezvous.meet(context, block.ranks, "free", block, f"symm_free({block.name!r})", lambda: self._forget([block]))
+
+    def forget_dead(self) -> None:
+        """Take blocks to which nothing refers any more for freed."""
+        self._forget(collect_dead_blocks())
 
     def _forget(self, blocks: list[Block]) -> None:
         for block in blocks:

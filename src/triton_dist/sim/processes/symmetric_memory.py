@@ -114,11 +114,14 @@ class ProcessAllocations(SymmetricAllocations):
     ) -> tuple[Place, Place]:
         """In the part of the heap that this rank manages alone. Waits for the current stream, which may use what was dropped."""
         context.synchronize(context.stream, "an allocation of torch's symmetric memory")
-        self._release_dropped()
+        self._release_dropped(context)
         block = self._take(nbytes, itemsize, name, backend, zero=False)
         pad = self._take(pad_size, PAD_WORD, f"signal_pad of {block.name}", backend, zero=True)
         self._mark(pad, backend, is_pad=True)
         return block, pad
+
+    def _forget_dead(self) -> None:
+        """The ranks' hosts agree on it at the next allocation."""
 
     def _take(self, nbytes: int, itemsize: int, name: str | None, backend: str, *, zero: bool) -> HeapPlace:
         itemsize = itemsize if itemsize in _WORDS else 1
@@ -141,7 +144,7 @@ class ProcessAllocations(SymmetricAllocations):
 
     def _meet(self, context: RankContext, piece: Piece, group_name: str, team: Team) -> list[Piece]:
         asked = piece.asked(group_name)
-        self._release_dropped()
+        self._release_dropped(context)
         self._heap.meet(team, "rendezvous", asked, (piece.nbytes, group_name))
         met = self._met[team.ranks]
         brought = _Brought(

@@ -190,7 +190,7 @@ class SymmetricAllocations:
         self, context: RankContext, nbytes: int, itemsize: int, name: str | None, pad_size: int, backend: str
     ) -> tuple[Place, Place]:
         """Where a new piece of a rank lies. NVSHMEM allocates on all ranks at once, so that their n-th pieces have to be alike."""
-        self._release_dropped()
+        self._release_dropped(context)
         kind: tuple = (backend,) if backend == "NVSHMEM" else (backend, nbytes, pad_size)
         number = self._counts[context.rank, kind] = self._counts.get((context.rank, kind), 0) + 1
         found = self._shared.get((number, kind))
@@ -207,12 +207,19 @@ class SymmetricAllocations:
             )
         return found
 
-    def _release_dropped(self) -> None:
+    def _release_dropped(self, context: RankContext) -> None:
         """Give back what was dropped on ranks that have nothing queued."""
+        for other in context.simulation.contexts:
+            other.release_done()
         for _ in range(len(self._dropped)):
             dropped = self._dropped.popleft()
             if self._machine.busy(dropped[0]):
                 self._dropped.append(dropped)
+        self._forget_dead()
+
+    def _forget_dead(self) -> None:
+        """Let kernels that still touch what was given back be named."""
+        self._heap.forget_dead()
 
     def find(self, tensor: torch.Tensor) -> Piece | None:
         """The piece that a tensor lies in, if ``empty`` made it on this rank."""
@@ -231,6 +238,7 @@ class SymmetricAllocations:
                 'torch\'s "CUDA" backend does not span; use a group of one node, or set_backend("NVSHMEM")'
             )
         pieces = self._meet(context, piece, group_name, team)
+        self._release_dropped(context)
         members = piece.groups[group_name] = Members(self._machine, group_name, team, pieces, self._multicast(team, pieces))
         self.members_made(members)
         return members
