@@ -252,6 +252,104 @@ def bad_input():
     assert ops.one_shot_all_reduce(tensor, "sum", group)[0] == sum(range(size))
 
 
+DTYPES = (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+    torch.bool, torch.complex64,
+)  # fmt: skip
+
+
+def every_dtype():
+    """Operators that move data take every dtype; those that reduce by multicast refuse by name what torch's do not take."""
+    group, rank, size = world(), dist.get_rank(), dist.get_world_size()
+    for dtype in DTYPES:
+        brought = [torch.full((8,), peer + 1, dtype=torch.float32).to(dtype) for peer in range(size)]
+        tensor, handle = shared(8, dtype=dtype)
+        tensor.copy_(brought[rank])
+        handle.barrier()
+        gathered = ops._low_contention_all_gather(tensor, group)
+        assert gathered.view(torch.uint8).equal(torch.cat([one.view(torch.uint8) for one in brought])), dtype
+        for name in ("one_shot_all_reduce", "multimem_one_shot_all_reduce"):
+            if dtype in (torch.float32, torch.bfloat16) or name == "one_shot_all_reduce":
+                wanted = torch.full((8,), sum(range(1, size + 1)), dtype=torch.float32).to(dtype)
+                assert getattr(ops, name)(tensor, "sum", group).view(torch.uint8).equal(wanted.view(torch.uint8)), (name, dtype)
+            else:
+                refuses(SymmetricMemoryError, "takes torch.float32 and torch.bfloat16", getattr(ops, name), tensor, "sum", group)
+        handle.barrier()
+
+
+def arguments_of_the_handle():
+    """Named errors for what is no number, no shape, no dtype."""
+    group = world()
+    tensor, handle = shared(4)
+    for wrong in ("x", 1.5, None, [0], tensor):
+        refuses(SymmetricMemoryError, "is not a whole number", handle.barrier, wrong)
+        for call in (handle.put_signal, handle.wait_signal):
+            refuses(SymmetricMemoryError, "is not a whole number", call, wrong)
+            refuses(SymmetricMemoryError, "is not a whole number", call, 0, wrong)
+        for call in (handle.get_buffer, handle.get_remote_tensor, handle.get_signal_pad):
+            refuses(SymmetricMemoryError, "is not a whole number", call, wrong, (4,), torch.float32)
+            refuses(SymmetricMemoryError, "is not a whole number", call, 0, (wrong,), torch.float32)
+        if wrong is not None:
+            refuses(SymmetricMemoryError, "no dtype of torch", handle.get_buffer, 0, (4,), wrong)
+            refuses(SymmetricMemoryError, "is not a whole number", handle.get_buffer, 0, (4,), torch.float32, wrong)
+        refuses(SymmetricMemoryError, "is not a whole number", symm_mem.get_symm_mem_workspace, group, wrong)
+        for call in (handle.memset32, handle.stream_write_value32):
+            refuses(SymmetricMemoryError, "is not a whole number", call, tensor, wrong, 1)
+            refuses(SymmetricMemoryError, "is not a whole number", call, tensor, 0, wrong)
+            refuses(SymmetricMemoryError, "takes a tensor", call, 5, 0, 1)
+    for call in (handle.get_buffer, handle.get_remote_tensor, handle.get_signal_pad):
+        refuses(SymmetricMemoryError, "negative size", call, 0, (-4,), torch.float32)
+        refuses(SymmetricMemoryError, "not a sequence", call, 0, 4, torch.float32)
+        refuses(SymmetricMemoryError, "is not in the group", call, -1, (4,), torch.float32)
+    refuses(SymmetricMemoryError, "negative size", symm_mem.empty, -2)
+    refuses(SymmetricMemoryError, "negative size", symm_mem.empty, (2, -2))
+    refuses(SymmetricMemoryError, "is not a whole number", symm_mem.empty, 1.5)
+    of_nccl = {"put_signal": (tensor, handle, 0), "wait_signal": (handle, 0), "reduce_scatter_offset": (tensor, [tensor], group)}
+    for name, arguments in of_nccl.items():
+        if hasattr(symm_mem, name):
+            refuses(SymmetricMemoryError, 'backend "NCCL"', getattr(symm_mem, name), *arguments)
+    handle.barrier()
+
+
+def arguments_of_operators():
+    """Shapes, dtypes and lists that do not fit, on all ranks alike."""
+    group, size = world(), dist.get_world_size()
+    tensor, _ = shared(4)
+    flat, other = torch.empty(2, 2), torch.empty(4)
+    for name in ("one_shot_all_reduce_out", "multimem_one_shot_all_reduce_out", "two_shot_all_reduce_out"):
+        refuses(SymmetricMemoryError, "the shapes of input and output differ", getattr(ops, name), tensor, "sum", group, flat)
+    refuses(SymmetricMemoryError, "shapes", ops.one_shot_all_reduce_copy_out, tensor, other, "sum", group, flat)
+    odd, _ = shared(3, dtype=torch.bfloat16)
+    for name in ("multimem_all_reduce_", "multimem_one_shot_all_reduce"):
+        refuses(SymmetricMemoryError, "multiples of 4", getattr(ops, name), odd, "sum", group)
+    refuses(SymmetricMemoryError, "multiples of 4", ops.multimem_one_shot_reduce_out, odd, "sum", 0, group, torch.empty_like(odd))
+    a, b, half = torch.ones(2 * size, 8), torch.ones(8, 4), torch.ones(8, 4, dtype=torch.bfloat16)
+    gather, scatter = ops.fused_all_gather_matmul, ops.fused_matmul_reduce_scatter
+    for dim in (9, 2, -3):
+        refuses(SymmetricMemoryError, f"gather_dim={dim} is none of", gather, a, [b], dim, group)
+        refuses(SymmetricMemoryError, f"scatter_dim={dim} is none of", scatter, a, b, "sum", dim, group)
+    for wrong in (torch.ones(7, 4), torch.ones(8), torch.ones(2, 8, 4)):
+        refuses(SymmetricMemoryError, "have no product", gather, a, [b, wrong], 0, group)
+        refuses(SymmetricMemoryError, "have no product", scatter, a, wrong, "sum", 0, group)
+    refuses(SymmetricMemoryError, "one dtype", gather, a, [half], 0, group)
+    refuses(SymmetricMemoryError, "one dtype", scatter, a, half, "sum", 0, group)
+    small, other, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones(1)
+
+    def call(scales=(one,), dtypes=(torch.float32,), biases=(None,), dim=0):
+        scaled = ops.fused_all_gather_scaled_matmul
+        return scaled(small, [other], one, list(scales), dim, group, list(biases), [None], list(dtypes), [False])
+
+    refuses(SymmetricMemoryError, "out_dtype", call, (one,), (torch.int32,))
+    refuses(SymmetricMemoryError, "0 B_scales for 1", call, ())
+    refuses(SymmetricMemoryError, "0 out_dtypes for 1", call, (one,), ())
+    refuses(SymmetricMemoryError, "0 biases for 1", call, (one,), (torch.float32,), ())
+    refuses(SymmetricMemoryError, "B_scale of shape", call, (torch.ones(3),))
+    refuses(SymmetricMemoryError, "bias of shape", call, (one,), (torch.float32,), (torch.ones(3),))
+    refuses(SymmetricMemoryError, "gather_dim=5", call, (one,), (torch.float32,), (None,), 5)
+    assert call()[1][0].shape == (2 * size * size, 4)
+
+
 def sizes_that_differ():
     shared(4 + dist.get_rank() if dist.is_initialized() else 4)
 

@@ -160,12 +160,17 @@ def check_operation(operation: Any) -> str:
     return name
 
 
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
+
 def reduce_tensors(tensors: Sequence[Tensor], operation: str) -> Tensor:
     """Combine tensors of equal dtype in rank order; floats narrower than 32 bits in float32, rounded once."""
     dtype = tensors[0].dtype
     wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
     if dtype == torch.bool and operation in ("SUM", "PRODUCT", "AVG"):
         wide = torch.int32
+    elif dtype in _UNSIGNED and (dtype != torch.uint64 or operation in ("SUM", "PRODUCT")):
+        wide = torch.int64  # torch has no arithmetic for them; of 64 bits, sums and products have the same bits
     result = reduce(_REDUCTIONS[operation], [tensor.reshape(-1).to(wide) for tensor in tensors])
     if operation == "AVG":
         result = result / len(tensors) if wide.is_floating_point else result // len(tensors)

@@ -16,6 +16,9 @@ BODIES = (
     bodies.products,
     bodies.splits_of_all_to_all,
     bodies.nvshmem_functions,
+    bodies.every_dtype,
+    bodies.arguments_of_the_handle,
+    bodies.arguments_of_operators,
     bodies.bad_input,
     bodies.rendezvous_of_other_sizes,
 )

@@ -227,12 +227,24 @@ class ProcessMeetings(Meetings):
             if not isinstance(theirs, tuple) or theirs[0] != part.call:
                 raise mismatch(rank.rank, called, other, theirs[1] if isinstance(theirs, tuple) else "something else", team.ranks)
         parts: list[Any] = [None] * team.size
-        copies = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), part.tensors)
-        dist.all_gather_object(parts, copies, group=_process_group(group_name))
+        dist.all_gather_object(parts, pytree.tree_map_only(torch.Tensor, _Copy, part.tensors), group=_process_group(group_name))
+        parts = pytree.tree_map_only(_Copy, _Copy.tensor, parts)
         parts[team.index] = part.tensors
         with torch.no_grad():
             run(parts)
         self._world.machine.memory.touch_all()
+
+
+class _Copy:
+    """A tensor as its bytes, which travel whatever its dtype is."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._bytes = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).numpy()
+        self._dtype, self._shape = tensor.dtype, tuple(tensor.shape)
+
+    def tensor(self) -> torch.Tensor:
+        """A tensor with the same elements."""
+        return torch.from_numpy(self._bytes.copy()).view(self._dtype).view(self._shape)
 
 
 def _process_group(group_name: str) -> Any:

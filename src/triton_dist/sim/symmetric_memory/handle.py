@@ -11,6 +11,7 @@ import torch
 from ...errors import SymmetricMemoryError, UseAfterFreeError
 from . import words
 from .allocations import PAD_WORD, Members, Piece, Place
+from .arguments import dtype_of, sizes_of, whole_number
 from .signals import PadSignals, Swap
 
 if TYPE_CHECKING:
@@ -99,14 +100,20 @@ class SymmetricMemory:
         self, rank: int, sizes: Sequence[int] = (), dtype: torch.dtype | None = None, storage_offset: int = 0
     ) -> torch.Tensor:
         """A tensor over the signal pad of a rank; all of it where no sizes are given. dtype: uint32 by default."""
-        dtype = dtype or torch.uint32
-        sizes = tuple(sizes) or (self.signal_pad_size // dtype.itemsize - storage_offset,)
+        dtype = torch.uint32 if dtype is None else dtype_of(dtype, "get_signal_pad")
+        start = whole_number(0 if storage_offset is None else storage_offset, "get_signal_pad", "storage_offset")
+        sizes = sizes_of(sizes, "get_signal_pad") or (max(self.signal_pad_size // dtype.itemsize - start, 0),)
         return self._over(self._members.pads, rank, sizes, dtype, storage_offset, "get_signal_pad")
 
     def _over(
         self, blocks: list[Place], rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int | None, what: str
     ) -> torch.Tensor:
-        block, count, start = blocks[self._checked(rank, what)], math.prod(sizes), storage_offset or 0
+        place, sizes, dtype = self._checked(rank, what), sizes_of(sizes, what), dtype_of(dtype, what)
+        block, count, start = (
+            blocks[place],
+            math.prod(sizes),
+            whole_number(0 if storage_offset is None else storage_offset, what, "storage_offset"),
+        )
         if block.freed:
             raise UseAfterFreeError(f"{what}: {block.name!r} was freed before")
         if start < 0 or (start + count) * dtype.itemsize > block.nbytes:
@@ -114,16 +121,18 @@ class SymmetricMemory:
                 f"{what}: {count} elements of {dtype} from element {start} on end at byte {(start + count) * dtype.itemsize}, but "
                 f"{block.name!r} has {block.nbytes} bytes"
             )
-        whole = torch.frombuffer(block.buffer(self._members.team.ranks[rank]), dtype=torch.uint8)
+        whole = torch.frombuffer(block.buffer(self._members.team.ranks[place]), dtype=torch.uint8)
         return whole[: block.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)[start : start + count].view(tuple(sizes))
 
     def _checked(self, rank: int, what: str) -> int:
+        rank = whole_number(rank, what, "rank")
         if not 0 <= rank < self.world_size:
             raise SymmetricMemoryError(f"{what}: rank {rank} is not in the group, whose ranks go from 0 to {self.world_size - 1}")
         return rank
 
     def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
         """Make the current stream wait for the current streams of the other ranks to come to the same barrier."""
+        self._slot(self.rank, channel, "barrier")
         peers = [peer for peer in range(self.world_size) if peer != self.rank]
         threads = [(self._put(peer, channel, "barrier"), self._wait(peer, channel, "barrier")) for peer in peers]
         self._queue(f"barrier(channel={channel}) of {self._members.name!r}", threads)
@@ -154,6 +163,7 @@ class SymmetricMemory:
 
     def _slot(self, sender: int, channel: int, what: str) -> int:
         """The word of a pad by which a rank signals on a channel."""
+        channel = whole_number(channel, what, "channel")
         channels = self.signal_pad_size // (PAD_WORD * self.world_size)
         if not 0 <= channel < channels:
             raise SymmetricMemoryError(

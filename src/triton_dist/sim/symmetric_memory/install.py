@@ -21,6 +21,7 @@ from ...runtime.symmetric import assigned_name
 from .. import context, nvshmem_calls
 from ..context import RankContext
 from .allocations import SymmetricAllocations
+from .arguments import dtype_of, sizes_of, whole_number
 from .groups import handle_of, set_group_info
 from .handle import SymmetricMemory
 from .words import memset32, stream_write_value32
@@ -97,6 +98,10 @@ def installed() -> Iterator[None]:
     for name in ("_group_name_to_workspace_tensor", "_group_name_to_store", "_backend_streams", "_symm_mem_pools"):
         if hasattr(torch_module, name):
             replaced[torch_module, name] = PerRank(name, getattr(torch_module, name))
+    for name in ("empty", *_OF_NCCL):
+        if hasattr(torch_module, name):
+            original = getattr(torch_module, name)
+            replaced[torch_module, name] = _in_ranks(_checked_empty(original) if name == "empty" else _of_nccl(name, original), original)
     functions = _define_triton_functions()
     if functions is not None:
         finder = functions.NvshmemLibFinder
@@ -135,6 +140,33 @@ def _in_ranks(function: Callable[..., Any], original: Callable[..., Any]) -> Cal
     return call
 
 
+_OF_NCCL = ("put_signal", "wait_signal", "reduce_scatter_offset")
+"""Functions of torch's module for memory of the backend "NCCL"."""
+
+
+def _of_nccl(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(rank: RankContext, *args: Any, **kwargs: Any) -> Any:
+        if _backend(rank) != "NCCL":
+            raise SymmetricMemoryError(
+                f'{name} is for memory of the backend "NCCL", and that of this rank is "{_backend(rank)}"; call set_backend("NCCL") before '
+                "the memory is allocated, or use the methods of the handle"
+            )
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _checked_empty(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(rank: RankContext, *size: Any, **kwargs: Any) -> Any:
+        sizes = sizes_of(size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size, "empty")
+        dtype = kwargs.get("dtype")
+        if dtype is not None:
+            dtype_of(dtype, "empty")
+        return original(*sizes, **kwargs)
+
+    return call
+
+
 def allocations_of(rank: RankContext) -> SymmetricAllocations:
     """The pieces of a rank's simulation."""
     return rank.simulation.symmetric_memory
@@ -151,8 +183,8 @@ def _empty_strided_p2p(
     *,
     name: str | None = None,
 ) -> torch.Tensor:
-    size, stride = tuple(size), tuple(stride)
-    if len(size) != len(stride) or min((*size, *stride), default=0) < 0:
+    size, stride = sizes_of(size, "empty_strided_p2p"), sizes_of(stride, "empty_strided_p2p")
+    if len(size) != len(stride):
         raise SymmetricMemoryError(f"empty_strided_p2p: size {size} and stride {stride} make no tensor")
     elements = 0 if 0 in size else 1 + sum((one - 1) * step for one, step in zip(size, stride, strict=True))
     allocations = allocations_of(rank)
@@ -197,6 +229,7 @@ def _no_pool(rank: RankContext, device: Any) -> None:
 
 def _workspace(rank: RankContext, group_name: str, min_size: int) -> SymmetricMemory:
     """``get_symm_mem_workspace``: grows by a new allocation, which all ranks of the group must make."""
+    min_size = whole_number(min_size, "get_symm_mem_workspace", "min_size")
     held = torch_module._group_name_to_workspace_tensor
     tensor = held.get(group_name)
     if tensor is None or tensor.numel() < min_size:

@@ -8,6 +8,7 @@ from ...errors import SymmetricMemoryError
 from ..context import RankContext
 from ..torch_mode import register
 from ..work import WriteValue
+from .arguments import whole_number
 
 
 def memset32(rank: RankContext, tensor: torch.Tensor, offset: int, val: int, count: int = 1) -> torch.Tensor:
@@ -27,6 +28,9 @@ def stream_write_value32(rank: RankContext, tensor: torch.Tensor, offset: int, v
 
 
 def _words_of(tensor: torch.Tensor, offset: int, count: int, what: str) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor):
+        raise SymmetricMemoryError(f"{what}: takes a tensor, not {tensor!r}")
+    offset, count = whole_number(offset, what, "offset"), whole_number(count, what, "count")
     if tensor.element_size() != 4 or not tensor.is_contiguous():
         raise SymmetricMemoryError(f"{what}: takes a contiguous tensor of 32-bit elements, not {tensor.dtype} {list(tensor.shape)}")
     if offset < 0 or count < 1 or offset + count > tensor.numel():
@@ -36,6 +40,7 @@ def _words_of(tensor: torch.Tensor, offset: int, count: int, what: str) -> torch
 
 def _signed(value: int, what: str) -> int:
     """An unsigned word as the signed one of the same bits."""
+    value = whole_number(value, what, "val")
     if not 0 <= value < 1 << 32:
         raise SymmetricMemoryError(f"{what}: val={value} does not fit into an unsigned 32-bit word")
     return value - (1 << 32) if value >> 31 else value

@@ -19,6 +19,8 @@ from ..meeting import Part, Run, Tensors
 Operator = Callable[..., Any]
 """Takes the calling rank and the arguments of the schema by name."""
 
+MULTIMEM_DTYPES = (torch.float32, torch.bfloat16)
+
 REDUCTIONS = {"sum": "SUM", "avg": "AVG"}
 
 
@@ -59,6 +61,24 @@ def same(what: str, first: torch.Tensor, second: torch.Tensor, numel: int | None
     if first.dtype != second.dtype or second.numel() != wanted:
         raise SymmetricMemoryError(
             f"{what}: a tensor of {second.numel()} elements of {second.dtype} is given where {wanted} of {first.dtype} are expected"
+        )
+
+
+def same_shape(what: str, first: torch.Tensor, second: torch.Tensor) -> None:
+    """As ``same``, and of one shape."""
+    same(what, first, second)
+    if first.shape != second.shape:
+        raise SymmetricMemoryError(f"{what}: the shapes of input and output differ, {list(first.shape)} and {list(second.shape)}")
+
+
+def check_multimem(what: str, tensor: torch.Tensor) -> None:
+    """Raise SymmetricMemoryError for what torch's kernels do not reduce by multicast."""
+    if tensor.dtype not in MULTIMEM_DTYPES:
+        raise SymmetricMemoryError(f"{what}: takes torch.float32 and torch.bfloat16, not {tensor.dtype}; use one_shot_all_reduce")
+    nbytes, offset = tensor.numel() * tensor.element_size(), tensor.storage_offset() * tensor.element_size()
+    if nbytes % 4 or offset % 4:
+        raise SymmetricMemoryError(
+            f"{what}: {nbytes} bytes from byte {offset} on; both have to be multiples of 4, so use an even number of elements"
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import torch
 
 from ....errors import SymmetricMemoryError, UnsupportedOperationError
 from ...context import RankContext
+from ..arguments import dimension
 from ..groups import team_of
 from ..meeting import Tensors
 from .common import Operator, meet, reduction, total
@@ -17,6 +19,11 @@ def _all_gather_matmul(
     rank: RankContext, A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool = True
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """The shards ``A`` of all ranks along ``gather_dim``, and its products with ``Bs``."""
+    name = "fused_all_gather_matmul"
+    gather_dim = dimension(gather_dim, A.dim(), name, "gather_dim")
+    for B in Bs:
+        _check_product(name, A, B)
+        _check_dtypes(name, A, B)
     gathered = A.new_empty(_grown(A, gather_dim, team_of(rank, group_name).size))
     outs = [B.new_empty((*gathered.shape[:-1], B.shape[-1])) for B in Bs]
 
@@ -29,7 +36,7 @@ def _all_gather_matmul(
 
     tensors = {"A": A, "Bs": Bs, "gathered": gathered, "outs": outs}
     agree = (tuple(A.shape), A.dtype, gather_dim)
-    meet(rank, group_name, "fused_all_gather_matmul", tensors, run, read=[A, *Bs], written=[gathered, *outs], agree=agree)
+    meet(rank, group_name, name, tensors, run, read=[A, *Bs], written=[gathered, *outs], agree=agree)
     return (gathered if return_A else None), outs
 
 
@@ -49,11 +56,19 @@ def _all_gather_scaled_matmul(
     """As ``fused_all_gather_matmul`` for 8-bit floats. A_scale: one, or one a row of the shard or of the gathered matrix."""
     name = "fused_all_gather_scaled_matmul"
     _no_result_scale(name, result_scales)
+    gather_dim = dimension(gather_dim, A.dim(), name, "gather_dim")
+    counts = {"B_scales": len(B_scales), "biases": len(biases), "result_scales": len(result_scales), "out_dtypes": len(out_dtypes)}
+    for what, count in counts.items():
+        if count != len(Bs):
+            raise SymmetricMemoryError(f"{name}: {count} {what} for {len(Bs)} matrices Bs; give one for each")
+    for B, B_scale, bias in zip(Bs, B_scales, biases, strict=True):
+        _check_product(name, A, B)
+        _check_scale(name, B, B_scale, bias)
     gathered = A.new_empty(_grown(A, gather_dim, team_of(rank, group_name).size))
     sharded = A_scale.dim() > 0 and A_scale.shape[:-1] == A.shape[:-1] and A_scale.shape[-1] == 1
     if not sharded and A_scale.numel() != 1 and A_scale.shape[:-1] != gathered.shape[:-1]:
         raise SymmetricMemoryError(f"{name}: A_scale of shape {list(A_scale.shape)} fits neither A {list(A.shape)} nor all of it")
-    dtypes = [_dtype(out_dtype) or A.dtype for out_dtype in out_dtypes]
+    dtypes = [_dtype(name, out_dtype) or A.dtype for out_dtype in out_dtypes]
     outs = [torch.empty((*gathered.shape[:-1], B.shape[-1]), dtype=dtype) for B, dtype in zip(Bs, dtypes, strict=True)]
 
     def run(parts: Sequence[Tensors]) -> None:
@@ -76,6 +91,9 @@ def _matmul_reduce_scatter(
 ) -> torch.Tensor:
     """The products of all ranks summed, each rank's part along ``scatter_dim``."""
     name = "fused_matmul_reduce_scatter"
+    _check_product(name, A, B)
+    _check_dtypes(name, A, B)
+    scatter_dim = dimension(scatter_dim, A.dim(), name, "scatter_dim")
     product = torch.Size((*A.shape[:-1], B.shape[-1]))
     out = A.new_empty(_parted(name, product, scatter_dim, team_of(rank, group_name).size))
 
@@ -105,8 +123,15 @@ def _scaled_matmul_reduce_scatter(
     """As ``fused_matmul_reduce_scatter`` for 8-bit floats. output_shape: of the product, where ``A`` was reshaped to a matrix."""
     name = "fused_scaled_matmul_reduce_scatter"
     _no_result_scale(name, [result_scale])
+    _check_product(name, A, B)
+    _check_scale(name, B, B_scale, bias)
     shape = (*(output_shape or A.shape)[:-1], B.shape[-1])
-    dtype = _dtype(out_dtype) or A.dtype
+    if prod(shape[:-1]) != prod(A.shape[:-1]):
+        raise SymmetricMemoryError(f"{name}: output_shape={list(output_shape or ())} has not the rows of A {list(A.shape)}")
+    if A_scale.numel() not in (1, prod(A.shape[:-1])):
+        raise SymmetricMemoryError(f"{name}: A_scale of shape {list(A_scale.shape)} is not one, nor one a row of A {list(A.shape)}")
+    orig_scatter_dim = dimension(orig_scatter_dim, len(shape), name, "orig_scatter_dim")
+    dtype = _dtype(name, out_dtype) or A.dtype
     out = torch.empty(_parted(name, torch.Size(shape), orig_scatter_dim, team_of(rank, group_name).size), dtype=dtype)
 
     def multiply(part: Tensors) -> torch.Tensor:
@@ -137,6 +162,25 @@ def _reduce_products(
 
     agree = (tuple(tensors["A"].shape), tuple(tensors["B"].shape), reduce_op, dim)
     meet(rank, group_name, name, tensors, run, read=read, written=[tensors["out"]], agree=agree)
+
+
+def _check_product(what: str, A: torch.Tensor, B: torch.Tensor) -> None:
+    if A.dim() < 2 or B.dim() != 2 or A.shape[-1] != B.shape[0]:
+        raise SymmetricMemoryError(
+            f"{what}: A {list(A.shape)} and B {list(B.shape)} have no product; A has two dimensions or more, and its last one is B's first"
+        )
+
+
+def _check_dtypes(what: str, A: torch.Tensor, B: torch.Tensor) -> None:
+    if A.dtype != B.dtype:
+        raise SymmetricMemoryError(f"{what}: A is of {A.dtype} and B of {B.dtype}; they have to be of one dtype")
+
+
+def _check_scale(what: str, B: torch.Tensor, B_scale: torch.Tensor, bias: torch.Tensor | None) -> None:
+    if B_scale.numel() not in (1, B.shape[-1]):
+        raise SymmetricMemoryError(f"{what}: B_scale of shape {list(B_scale.shape)} is not one, nor one a column of B {list(B.shape)}")
+    if bias is not None and bias.shape[-1:] not in ((1,), (B.shape[-1],)):
+        raise SymmetricMemoryError(f"{what}: bias of shape {list(bias.shape)} is not one a column of B {list(B.shape)}")
 
 
 def _grown(tensor: torch.Tensor, dim: int, size: int) -> list[int]:
@@ -174,8 +218,13 @@ _SCALAR_TYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch
 """torch's numbers of dtypes, as operators pass them in lists."""
 
 
-def _dtype(value: torch.dtype | int | None) -> torch.dtype | None:
-    return _SCALAR_TYPES[value] if isinstance(value, int) else value
+def _dtype(what: str, value: torch.dtype | int | None) -> torch.dtype | None:
+    found = _SCALAR_TYPES.get(value) if isinstance(value, int) else value
+    if value is not None and found not in _SCALAR_TYPES.values():
+        raise SymmetricMemoryError(
+            f"{what}: out_dtype {value if found is None else found} is none of {', '.join(map(str, _SCALAR_TYPES.values()))}"
+        )
+    return found
 
 
 OPERATORS: dict[str, Operator] = {

@@ -8,9 +8,10 @@ import torch
 
 from ....errors import SymmetricMemoryError
 from ...context import RankContext
+from ..arguments import dimension, whole_number
 from ..groups import rendezvous
 from ..meeting import Tensors
-from .common import Operator, meet, only_sum, reduction, same, symmetric, total, with_multicast
+from .common import Operator, check_multimem, meet, only_sum, reduction, same, same_shape, symmetric, total, with_multicast
 
 
 def _all_reduce(name: str, *, multimem: bool) -> Operator:
@@ -18,8 +19,10 @@ def _all_reduce(name: str, *, multimem: bool) -> Operator:
 
     def all_reduce_out(rank: RankContext, input: torch.Tensor, reduce_op: str, group_name: str, out: torch.Tensor) -> torch.Tensor:
         only_sum(reduce_op, name)
+        if multimem:
+            check_multimem(name, input)
         members = (with_multicast if multimem else symmetric)(rank, input, group_name, name)
-        same(name, input, out)
+        same_shape(name, input, out)
 
         def run(parts: Sequence[Tensors]) -> None:
             result = total([part["input"] for part in parts])
@@ -49,8 +52,9 @@ def _one_shot_copy_out(
             f"{symm_buffer.numel()} of {symm_buffer.dtype}"
         )
     symmetric(rank, symm_buffer, group_name, name)
-    staged = symm_buffer.view(-1)[: local_input.numel()]
-    staged.copy_(local_input.reshape(-1))
+    same_shape(name, local_input, out)
+    staged = symm_buffer.view(-1)[: local_input.numel()].view(local_input.shape)
+    staged.copy_(local_input)
     return _one_shot(rank, staged, reduce_op, group_name, out)
 
 
@@ -74,11 +78,12 @@ def _multimem_one_shot_reduce_out(
     """The sum on one rank."""
     name = "multimem_one_shot_reduce"
     only_sum(reduce_op, name)
+    check_multimem(name, input)
     members = with_multicast(rank, input, group_name, name)
     _check_root(name, root, members.team.size)
     here = members.team.index == root
     if here:
-        same(name, input, out)
+        same_shape(name, input, out)
 
     def run(parts: Sequence[Tensors]) -> None:
         parts[root]["out"].copy_(total([part["input"] for part in parts]).view(parts[root]["out"].shape))
@@ -89,7 +94,7 @@ def _multimem_one_shot_reduce_out(
 
 
 def _check_root(what: str, root: int, size: int) -> None:
-    if not 0 <= root < size:
+    if not 0 <= whole_number(root, what, "root") < size:
         raise SymmetricMemoryError(f"{what}: root={root} is not in the group, whose ranks go from 0 to {size - 1}")
 
 
@@ -128,9 +133,14 @@ def _reduce_scatter_offset(
     only_sum(red_op, name)
     members = symmetric(rank, input, group_name, name)
     size = members.team.size
+    dim = dimension(dim, input.dim(), name, "dim")
     ends = offsets if offsets is not None else [input.shape[dim] * (place + 1) // size for place in range(size)]
     targets = dst_ranks if dst_ranks is not None else [number % size for number in range(len(ends))]
     starts = [0, *ends[:-1]]
+    if any(not start <= end <= input.shape[dim] for start, end in zip(starts, ends, strict=True)):
+        raise SymmetricMemoryError(f"{name}: offsets={list(ends)} do not ascend to at most the {input.shape[dim]} of dimension {dim}")
+    for target in targets:
+        _check_root(name, target, size)
     mine = [number for number, target in enumerate(targets) if target == members.team.index]
     if len(targets) != len(ends) or len(out) != len(mine):
         raise SymmetricMemoryError(
