@@ -21,10 +21,10 @@ def _all_gather_matmul(
     """The shards ``A`` of all ranks along ``gather_dim``, and its products with ``Bs``."""
     name = "fused_all_gather_matmul"
     gather_dim = dimension(gather_dim, A.dim(), name, "gather_dim")
-    for B in Bs:
-        _check_product(name, A, B)
-        _check_dtypes(name, A, B)
     gathered = A.new_empty(_grown(A, gather_dim, team_of(rank, group_name).size))
+    for B in Bs:
+        _check_product(name, gathered, B)
+        _check_dtypes(name, A, B)
     outs = [B.new_empty((*gathered.shape[:-1], B.shape[-1])) for B in Bs]
 
     def run(parts: Sequence[Tensors]) -> None:
@@ -61,10 +61,10 @@ def _all_gather_scaled_matmul(
     for what, count in counts.items():
         if count != len(Bs):
             raise SymmetricMemoryError(f"{name}: {count} {what} for {len(Bs)} matrices Bs; give one for each")
-    for B, B_scale, bias in zip(Bs, B_scales, biases, strict=True):
-        _check_product(name, A, B)
-        _check_scale(name, B, B_scale, bias)
     gathered = A.new_empty(_grown(A, gather_dim, team_of(rank, group_name).size))
+    for B, B_scale, bias in zip(Bs, B_scales, biases, strict=True):
+        _check_product(name, gathered, B)
+        _check_scale(name, B, B_scale, bias)
     sharded = A_scale.dim() > 0 and A_scale.shape[:-1] == A.shape[:-1] and A_scale.shape[-1] == 1
     if not sharded and A_scale.numel() != 1 and A_scale.shape[:-1] != gathered.shape[:-1]:
         raise SymmetricMemoryError(f"{name}: A_scale of shape {list(A_scale.shape)} fits neither A {list(A.shape)} nor all of it")
