@@ -39,7 +39,10 @@ def check_all_meet(ranks: Sequence[int], calls: Sequence[Any], what: str) -> Non
     """Raise AllocationMismatchError if a rank came to the meeting with something else: its call has failed where the others allocate."""
     strangers = [rank for rank, call in zip(ranks, calls, strict=True) if not isinstance(call, Call)]
     if strangers:
-        raise AllocationMismatchError(f"{what}: ranks {strangers} are not there, since the call failed on one of them")
+        raise AllocationMismatchError(
+            f"{what}: ranks {strangers} come to another call instead: either they never make this one, which all ranks {list(ranks)} have to "
+            "make, or it has failed on one of them before"
+        )
 
 
 def check_same(ranks: Sequence[int], calls: Sequence[Call]) -> None:

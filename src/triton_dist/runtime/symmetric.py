@@ -140,14 +140,17 @@ def assigned_name(*through: str) -> str | None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (_PACKAGE, *through):
         frame = frame.f_back
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
+    text, shift = line.strip(), 0
+    if text.startswith("elif "):
+        text, shift = text[2:], 2
     try:
-        tree = ast.parse(line.strip())
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         # The first line of a statement that has several.
         match = _ASSIGNMENT.match(line)
         return match.group(1) if match else None
     column = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))[2]
-    column = None if column is None else column - (len(line) - len(line.lstrip()))
+    column = None if column is None else column - (len(line) - len(line.lstrip())) - shift
     names = [name for name, value in _assignments(tree) if column is None or value.col_offset <= column < (value.end_col_offset or 0)]
     return names[0] if len(names) == 1 else None
 

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from triton_dist import errors
+from triton_dist.errors import AllocationMismatchError
 from triton_dist.runtime import world
+from triton_dist.runtime.meeting import Call, check_all_meet
 from triton_dist.sim.processes import segments
 from triton_dist.sim.processes.baton import Baton
 from triton_dist.sim.processes.board import BOARD_BYTES, Board, State
@@ -188,3 +190,8 @@ def test_a_peer_that_ended_of_a_deadlock_is_not_what_is_told(verdict):
     engine._fail, engine._hear_verdict = fail, lambda: Engine._hear_verdict(engine)
     Engine._look_at_peers(engine)
     assert [type(error) for error in told] == [errors.DeadlockError if verdict else errors.PeerLostError]
+
+
+def test_a_rank_that_does_not_come_to_a_meeting_is_told_with_both_reasons():
+    with pytest.raises(AllocationMismatchError, match=r"ranks \[0\] come to another call.*never make this one.*failed on one of them"):
+        check_all_meet((0, 1), [None, Call("rendezvous", None, "'buffer'", None, (), [], 0, (0, "nothing yet"))], "symmetric rendezvous")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
 import triton
 import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
 from triton_dist.errors import DataRaceError, DeadlockError, MisuseError
+from triton_dist.sim.simulate import simulate
 
 
 @triton.jit
@@ -334,3 +337,62 @@ def test_a_wait_that_may_end_early_is_taken_to(seed):
 
     with pytest.raises(DataRaceError, match=r"data\[64"):
         triton_dist.simulate(early, 2, seed=seed, check="race")
+
+
+@triton.jit
+def reset_kernel(signal_pads, RANK: tl.constexpr, SIGNAL: tl.constexpr, RESET: tl.constexpr, RESETTER: tl.constexpr, BARRIER: tl.constexpr):
+    """Signals the peer, waits for its signal in thread 0, and sets the word back, by that thread or another one."""
+    tables = signal_pads.to(tl.pointer_type(tl.uint64))
+    there = tl.load(tables + 1 - RANK).to(tl.pointer_type(tl.uint32)) + RANK
+    mine = tl.load(tables + RANK).to(tl.pointer_type(tl.uint32)) + (1 - RANK)
+    thread = thread_index()
+    if thread == 0:
+        tl.inline_asm_elementwise(SIGNAL, "=r,l", [there], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            "{ .reg .u32 %seen; .reg .pred %more; again: ld.volatile.global.u32 %seen, [$1]; setp.ne.u32 %more, %seen, 1; @%more bra again; }",
+            "=r,l", [mine], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    if BARRIER:
+        tl.debug_barrier()
+    if thread == RESETTER:
+        tl.inline_asm_elementwise(RESET, "=r,l", [mine], dtype=tl.int32, is_pure=False, pack=1)
+
+
+SIGNALS = [
+    "membar.sys; st.volatile.global.u32 [$1], 1;", "st.relaxed.sys.global.u32 [$1], 1;", "red.relaxed.sys.global.add.u32 [$1], 1;",
+    "st.release.sys.global.u32 [$1], 1;",
+]  # fmt: skip
+RESETS = [
+    "membar.sys; st.volatile.global.u32 [$1], 0; membar.sys;",
+    "st.relaxed.sys.global.u32 [$1], 0;",
+    "st.release.sys.global.u32 [$1], 0;",
+]
+
+
+def reset(*arguments):
+    def fn():
+        dist.init_process_group("nccl")
+        handle = symm_mem.rendezvous(symm_mem.empty(4), dist.group.WORLD)
+        reset_kernel[(1,)](handle.signal_pad_ptrs_dev, handle.rank, *arguments)
+        triton_dist.synchronize()
+        dist.barrier()
+
+    return fn
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+@pytest.mark.parametrize("way_back", RESETS)
+@pytest.mark.parametrize("resetter, barrier", [(0, False), (0, True), (5, True)])
+def test_who_has_seen_a_signal_may_set_it_back(signal, way_back, resetter, barrier):
+    """Reads and writes of one word by one thread are in order, and so is what it has read before what it writes."""
+    for seed in range(2):
+        simulate(reset(signal, way_back, resetter, barrier), 2, check="lint", seed=seed)
+
+
+@pytest.mark.parametrize("signal", SIGNALS[:3])
+@pytest.mark.parametrize("way_back", RESETS)
+def test_a_thread_that_has_not_seen_it_may_not(signal, way_back):
+    """In another schedule it sets the word back before the signal comes, which then stays."""
+    with pytest.raises(MisuseError, match="TD107"):
+        for seed in range(6):
+            simulate(reset(signal, way_back, 40, False), 2, check="lint", seed=seed)

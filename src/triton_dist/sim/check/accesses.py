@@ -288,6 +288,8 @@ class AccessChecker:
             self._waited(word, actor, thread, location, order, *awaited)
         if reads and not (writes and thread == BLOCK) and (word.releases or word.unreleased is not None):
             releases = word.releases_now(actor, order.scope) if awaited is None else word.releases_seen(actor, order.scope, *awaited)
+            if self.signal_lints is not None and awaited is not None:
+                self.signal_lints.saw(word, actor, thread)
             self._acquire(actor, word, order, learner, releases)
         touch = (actor.time, thread, actor.thread_time, location, order, actor.warp_time)
         last, read = shadow.writes.item(cell), shadow.reads.item(cell) if writes else 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...runtime.address_map import STRIDE
 from ..memory import WORDS
 from ..requests import COMPARISONS, SYMBOLS
-from .actors import Release
+from .actors import BLOCK, EACH, Release
 from .history import ATOMIC, Access
 from .lints import Lints
 from .program_actor import ProgramActor
@@ -59,12 +59,13 @@ class SignalState:
     equal: waits for equality that saw the present value. idle: waits that held because of the signal of an earlier call.
     calls: for each condition at a source line of a rank the last launch that waited there, and whether it really had to.
     writers: for each source line of a rank the launches that wrote there, two at most. waiters: the last wait of each launch.
-    setters: the ranks that have overwritten it without reading it. waited: whether anyone has ever waited for it.
+    setters: the ranks that have overwritten it without reading it. seen: for each actor the number of writes of which its last wait saw the
+    last one for sure, the thread that waited, and when. waited: whether anyone has ever waited for it.
     Of a word of a signal pad, users: the stream and last access of each rank. putter: who set it last. put: a write that found 0, whom it
     clashes with, and who wrote where; whether it set the word the next one shows.
     """
 
-    __slots__ = ("equal", "idle", "calls", "writers", "waiters", "setters", "candidates", "waited", "users", "putter", "put")
+    __slots__ = ("equal", "idle", "calls", "writers", "waiters", "setters", "seen", "candidates", "waited", "users", "putter", "put")
 
     def __init__(self) -> None:
         self.equal: list[Waited] = []
@@ -73,6 +74,7 @@ class SignalState:
         self.writers: dict[tuple, list[Any]] = {}
         self.waiters: dict[Any, Waited] = {}
         self.setters: dict[int, Any] = {}
+        self.seen: dict[Any, tuple[int, int, int]] = {}
         self.candidates: list[Candidate] = []
         self.waited = False
         self.users: dict[int, tuple[Any, Access]] = {}
@@ -132,7 +134,7 @@ class SignalLints:
         if len(word.writes) < 2:
             return
         previous = word.writes[-2]
-        if previous.actor is actor or is_known(actor, previous):
+        if previous.actor is actor or is_known(actor, previous) or _has_seen(word, state, actor):
             return
         label = word.shadow.allocation.label(word.address)
         who, other = actor.describe(location), previous.actor.describe(previous.location)
@@ -179,6 +181,15 @@ class SignalLints:
             f"{other.actor.describe(other.location)}{f' at {line}' if line else ''}: {why}"
         )
         self._lints.report_at("TD110", message, actor, location, (other.actor, other.location))
+
+    def saw(self, word: Word, actor: Any, thread: int) -> None:
+        """A wait has ended, and the word knows at which write at the earliest."""
+        state, count = word.lint, word.dropped + len(word.writes)
+        if state is None or word.seen_by.get(actor) != count:
+            return
+        if len(state.seen) > _MANY:
+            state.seen.clear()
+        state.seen[actor] = count, thread, actor.time
 
     def waited(self, word: Word, actor: Any, access: Access, compare: str, expected: int) -> None:
         """A wait for a word has ended; what it has learnt from it is not known yet to ``actor``."""
@@ -292,6 +303,15 @@ def is_known(actor: Any, release: Release) -> bool:
     if release.actor is actor or release.touch is None:
         return is_known_by_all(actor, release)
     return knows(actor, release.touch)
+
+
+def _has_seen(word: Word, state: SignalState, actor: Any) -> bool:
+    """Whether who has just written a word had seen the write before: both are then in this order, whatever else orders them."""
+    count, reader, time = state.seen.get(actor, (-1, BLOCK, 0))
+    if count != word.dropped + len(word.writes) - 1:
+        return False
+    touch = word.writes[-1].touch
+    return reader in (BLOCK, EACH) or touch is None or touch.thread == reader >= 0 or time < touch.time
 
 
 def _place(actor: Any, location: Any) -> tuple:
