@@ -40,8 +40,8 @@ def check_all_meet(ranks: Sequence[int], calls: Sequence[Any], what: str) -> Non
     strangers = [rank for rank, call in zip(ranks, calls, strict=True) if not isinstance(call, Call)]
     if strangers:
         raise AllocationMismatchError(
-            f"{what}: ranks {strangers} come to another call instead: either they never make this one, which all ranks {list(ranks)} have to "
-            "make, or it has failed on one of them before"
+            f"{what}: ranks {strangers} come to another call instead: either they never make this one, which all ranks {list(ranks)} "
+            "have to make, or it has failed on one of them before"
         )
 
 

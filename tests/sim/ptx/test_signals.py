@@ -349,7 +349,8 @@ def reset_kernel(signal_pads, RANK: tl.constexpr, SIGNAL: tl.constexpr, RESET: t
     if thread == 0:
         tl.inline_asm_elementwise(SIGNAL, "=r,l", [there], dtype=tl.int32, is_pure=False, pack=1)
         tl.inline_asm_elementwise(
-            "{ .reg .u32 %seen; .reg .pred %more; again: ld.volatile.global.u32 %seen, [$1]; setp.ne.u32 %more, %seen, 1; @%more bra again; }",
+            "{ .reg .u32 %seen; .reg .pred %more; again: ld.volatile.global.u32 %seen, [$1]; setp.ne.u32 %more, %seen, 1;"
+            " @%more bra again; }",
             "=r,l", [mine], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
     if BARRIER:
@@ -396,3 +397,43 @@ def test_a_thread_that_has_not_seen_it_may_not(signal, way_back):
     with pytest.raises(MisuseError, match="TD107"):
         for seed in range(6):
             simulate(reset(signal, way_back, 40, False), 2, check="lint", seed=seed)
+
+
+@triton.jit
+def read_behind_wait_kernel(buffers, signal_pads, out, RANK: tl.constexpr, BEFORE: tl.constexpr, BEHIND: tl.constexpr):
+    tables, places = signal_pads.to(tl.pointer_type(tl.uint64)), tl.arange(0, 256)
+    own = tl.load(buffers.to(tl.pointer_type(tl.uint64)) + RANK).to(tl.pointer_type(tl.float32))
+    peer = tl.load(buffers.to(tl.pointer_type(tl.uint64)) + 1 - RANK).to(tl.pointer_type(tl.float32))
+    there = tl.load(tables + 1 - RANK).to(tl.pointer_type(tl.uint32)) + RANK
+    mine = tl.load(tables + RANK).to(tl.pointer_type(tl.uint32)) + (1 - RANK)
+    tl.store(own + places, places + 1.0)
+    if BEFORE:
+        tl.debug_barrier()
+    if thread_index() == 0:
+        tl.inline_asm_elementwise("st.release.sys.global.u32 [$1], 1;", "=r,l", [there], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            "{ .reg .u32 %seen; .reg .pred %more; again: ld.acquire.sys.global.u32 %seen, [$1]; setp.ne.u32 %more, %seen, 1;"
+            " @%more bra again; }",
+            "=r,l", [mine], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    if BEHIND:
+        tl.debug_barrier()
+    tl.store(out + places, tl.load(peer + places))
+
+
+@pytest.mark.parametrize("before, behind, cure", [(True, True, ""), (True, False, "behind the wait"), (False, True, "before the release")])
+def test_a_block_barrier_that_is_missing_on_either_side_is_named(before, behind, cure):
+    def fn():
+        dist.init_process_group("nccl")
+        handle = symm_mem.rendezvous(symm_mem.empty(256), dist.group.WORLD)
+        read_behind_wait_kernel[(1,)](
+            handle.buffer_ptrs_dev, handle.signal_pad_ptrs_dev, torch.empty(256), handle.rank, before, behind
+        )  # fmt: skip
+        triton_dist.synchronize()
+        dist.barrier()
+
+    if not cure:
+        simulate(fn, 2, check="race")
+        return
+    with pytest.raises(DataRaceError, match=rf"(?s)put\s+tl.debug_barrier\(\)\s+{cure}.*\[TD103\]"):
+        simulate(fn, 2, check="race")

@@ -193,6 +193,14 @@ def _cure_of_copy(first: Any, second: Any) -> str:
 def _near_miss(later: Access, earlier: Access) -> _Missing:
     """A word that was seen but ordered nothing, or a release that does not cover the access; as ``_missing``."""
     one, other = later.actor, earlier.actor
+    knowing = _threads_that_know(one, earlier)
+    if knowing:
+        return (
+            f"{knowing} of {_short(one)} has acquired a release that covers it, but the block's other threads do not know of that: put "
+            "tl.debug_barrier() behind the wait, before what they do",
+            "TD103",
+            (),
+        )
     for ignored in reversed(one.ignored):
         if ignored.writer is other or (type(ignored.writer) is type(other) and ignored.writer.rank == other.rank):
             lines = ignored.writer.line(ignored.written_at), one.line(ignored.read_at)
@@ -215,6 +223,17 @@ def _near_miss(later: Access, earlier: Access) -> _Missing:
                 (),
             )
     return _NOTHING
+
+
+def _threads_that_know(actor: Any, access: Access) -> str:
+    """The thread or the warp of a block that alone knows of an access; "" if there is none."""
+    if type(actor) is not ProgramActor:
+        return ""
+    for name, clocks in (("thread", actor.thread_seen), ("warp", actor.warp_seen)):
+        for number, clock in clocks.items():
+            if access.actor.comes_before(access, clock):
+                return f"{name} {number}"
+    return ""
 
 
 def _describe_ignored(reader: Any, ignored: Ignored) -> str:
