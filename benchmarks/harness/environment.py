@@ -20,10 +20,12 @@ _ROOT = Path(__file__).parent.parent.parent
 
 def describe(machine: Machine) -> dict[str, Any]:
     """Cards of all ranks, driver, versions, commit if known, date (UTC). Every rank calls it."""
-    card = "simulated (dry run)" if machine.dry else torch.cuda.get_device_name(machine.device)
-    cards = machine.gather(card)
+    card = ("simulated (dry run)", machine.rank) if machine.dry else _card(machine.device)
+    found = machine.gather(card)
+    cards = [name for name, _ in set(found)]  # ranks may share one
+    shared = f", shared by {len(found)} ranks" if len(cards) < len(found) else ""
     return {
-        "cards": [f"{cards.count(name)} x {name}" for name in dict.fromkeys(cards)],
+        "cards": [f"{cards.count(name)} x {name}{shared}" for name in sorted(set(cards))],
         "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "cuda": torch.version.cuda,
         "nccl": None if machine.dry else ".".join(map(str, torch.cuda.nccl.version())),
@@ -34,6 +36,11 @@ def describe(machine: Machine) -> dict[str, Any]:
         "python": platform.python_version(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def _card(device: torch.device) -> tuple[str, str]:
+    """Its name, and which it is."""
+    return torch.cuda.get_device_name(device), str(torch.cuda.get_device_properties(device).uuid)
 
 
 def _commit() -> str | None:
