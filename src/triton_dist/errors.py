@@ -106,6 +106,10 @@ class DeviceAssertionError(SimulationError, AssertionError):
     """A ``tl.device_assert`` or ``tl.assume`` did not hold."""
 
 
+class TrapError(SimulationError):
+    """A kernel's inline PTX ran ``trap``, which ends a GPU's process; loops that poll too long do so."""
+
+
 class UnsupportedOperationError(TritonDistError, NotImplementedError):
     """A kernel contains an operation that the simulator does not implement."""
 

@@ -5,6 +5,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+from triton_dist.errors import UnsupportedOperationError
+from triton_dist.sim.simulate import simulate
 from triton_dist.tools.run.simulated import simulated_cuda
 
 
@@ -49,3 +51,16 @@ def low_contention():
 def test_pipeline(pipeline, world_size):
     with simulated_cuda() as simulate:
         simulate(pipeline, world_size, check="all", seed=world_size)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_pipelined_all_gather_and_consume", "_pipelined_produce_and_all2all", "_low_contention_all_gather", "_low_contention_reduce_scatter"],
+)
+def test_without_torch_cuda_they_are_refused_by_name(name):
+    def fn():
+        group = group_name()
+        getattr(symm_mem, name)(torch.empty(4), group)
+
+    with pytest.raises(UnsupportedOperationError, match=f"{name} asks torch.cuda for streams.*triton-dist run"):
+        simulate(fn, 2)

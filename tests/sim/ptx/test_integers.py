@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from triton_dist.errors import SimulationError
+
 _TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 _WORDS = ("b32", "b64")
 
@@ -289,3 +291,29 @@ def test_comparisons(kind, name, evaluate):
     pair = operands(int(kind[1:]), 2)
     text = f"{{ .reg .pred %p, %q; setp.{name}.{kind} %p|%q, $1, $2; selp.u32 $0, 1, 0, %p; @%q add.u32 $0, $0, 2; }}"
     look(text, 32, pair, lambda a, b: 1 if COMPARE[name](*numbers(kind, a, b)) else 2, evaluate)
+
+
+@pytest.mark.parametrize("name", ["s16", "u16", "s8", "u8", "s4", "u4", "s2", "u2"])
+def test_integers_that_are_packed(name, evaluate):
+    bits = int(name[1:])
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if name[0] == "s" else (0, (1 << bits) - 1)
+
+    def one(value):
+        return min(max(signed(value, 32), least), most) & (1 << bits) - 1
+
+    if bits == 16:
+        look(f"cvt.pack.sat.{name}.s32 $0, $1, $2;", 32, operands(32, 2), lambda a, b: one(a) << 16 | one(b), evaluate)
+        return
+    text = f"cvt.pack.sat.{name}.s32.b32 $0, $1, $2, $3;"
+    look(text, 32, operands(32, 3), lambda a, b, c: c << 2 * bits | one(a) << bits | one(b), evaluate)
+    four = np.array([3, 250, 77, 9], np.uint32).reshape(4, 1)
+    joined = "{ .reg .b32 %t; cvt.pack.sat.u8.s32.b32 %t, $4, $3, 0; cvt.pack.sat.u8.s32.b32 $0, $2, $1, %t; }"
+    assert evaluate(joined, [32], *four)[0].view(np.uint8).tolist() == four.ravel().tolist()
+
+
+def test_a_cluster_is_one_block(evaluate):
+    place = np.array([64, 8], np.uint32)
+    assert evaluate("mapa.shared::cluster.u32 $0, $1, 0;", [32], place)[0].tolist() == [64, 8]
+    assert evaluate("getctarank.shared::cluster.u32 $0, $1;", [32], place)[0].tolist() == [0, 0]
+    with pytest.raises(SimulationError, match="no block 1 in the cluster"):
+        evaluate("mapa.shared::cluster.u32 $0, $1, $2;", [32], place, np.array([0, 1], np.uint32))

@@ -11,7 +11,7 @@ import triton.language as tl
 
 import triton_dist
 import triton_dist.language as dl
-from triton_dist.errors import DataRaceError, DeadlockError, MisuseError
+from triton_dist.errors import DataRaceError, DeadlockError, MisuseError, TrapError
 from triton_dist.sim.simulate import simulate
 
 
@@ -437,3 +437,30 @@ def test_a_block_barrier_that_is_missing_on_either_side_is_named(before, behind,
         return
     with pytest.raises(DataRaceError, match=rf"(?s)put\s+tl.debug_barrier\(\)\s+{cure}.*\[TD103\]"):
         simulate(fn, 2, check="race")
+
+
+@triton.jit
+def impatient_kernel(signal_pads, RANK: tl.constexpr, THREAD: tl.constexpr):
+    mine = tl.load(signal_pads.to(tl.pointer_type(tl.uint64)) + RANK).to(tl.pointer_type(tl.uint32))
+    if thread_index() == THREAD:
+        tl.inline_asm_elementwise(
+            "{ .reg .u32 %seen, %tries; .reg .pred %more, %late; mov.u32 %tries, 0;\n"
+            "again: ld.acquire.sys.global.u32 %seen, [$1]; add.u32 %tries, %tries, 1; setp.gt.u32 %late, %tries, 20;\n"
+            "@%late trap;\n"
+            "setp.ne.u32 %more, %seen, 1; @%more bra again; }",
+            "=r,l", [mine], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("thread", [0, 77])
+def test_a_loop_that_gives_up_ends_the_run(thread):
+    def fn():
+        dist.init_process_group("nccl")
+        handle = symm_mem.rendezvous(symm_mem.empty(4), dist.group.WORLD)
+        if handle.rank:
+            impatient_kernel[(1,)](handle.signal_pad_ptrs_dev, handle.rank, thread)
+        triton_dist.synchronize()
+
+    words = rf"rank 1, program \(0, 0, 0\) of impatient_kernel at .*test_signals.py:\d+: trap, by thread {thread};.*line 3 of the assembly"
+    with pytest.raises(TrapError, match=words):
+        simulate(fn, 2)

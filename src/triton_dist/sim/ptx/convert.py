@@ -28,6 +28,8 @@ def _convert(instruction: Instruction) -> Run:
     form = Form(instruction)
     if form.flag("rs"):
         raise instruction.unsupported("stochastic rounding is not simulated")
+    if form.flag("pack"):
+        return _pack_integers(instruction, form)
     if len(instruction.operands) == 3:
         return _pack_two(instruction, form)
     integral = form.one_of(_INTEGRAL, "")
@@ -61,6 +63,29 @@ def _convert(instruction: Instruction) -> Run:
                 result = _limited(result, given)
             result = canonical(result)
         write(frame, given.contents(result), mask)
+
+    return run
+
+
+def _pack_integers(instruction: Instruction, form: Form) -> Run:
+    """``cvt.pack``: two integers, saturated, the first one above the second; narrow ones below the lower bits of a third operand."""
+    form.one_of(("sat",))
+    name = form.one_of(("u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"))
+    form.type(("s32",))
+    bits, wide = int(name[1:]), name.endswith("16")
+    if not wide:
+        form.type(("b32",))
+    form.done(3 if wide else 4)
+    a, b = (numbers(instruction, operand, TYPES["s32"]) for operand in instruction.operands[1:3])
+    above = None if wide else contents(instruction, instruction.operands[3], 32)
+    write = writer(instruction, instruction.operands[0], TYPES["b32"])
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if name[0] == "s" else (0, (1 << bits) - 1)
+    mask_of_one = np.uint32((1 << bits) - 1)
+
+    def run(frame, mask) -> None:
+        first, second = (np.clip(read(frame), least, most).astype(np.int32).view(np.uint32) & mask_of_one for read in (a, b))
+        packed = first << np.uint32(bits) | second
+        write(frame, packed if above is None else packed | above(frame) << np.uint32(2 * bits), mask)
 
     return run
 

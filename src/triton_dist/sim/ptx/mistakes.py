@@ -17,7 +17,7 @@ from .syntax import Address, Instruction, Negated, Operand, Pair, Register, Vect
 _COMPILER_NAMES = {1: "%p", 16: "%rs", 32: "%r", 64: "%rd", 128: "%rq"}
 """How the compiler's registers are called, by width; numbers from 1 on follow."""
 
-_WITHOUT_RESULT = ("nanosleep", "bra", "ret", "setmaxnreg")
+_WITHOUT_RESULT = ("nanosleep", "bra", "ret", "setmaxnreg", "trap")
 """Instructions whose first operand may be a register and is only read."""
 
 

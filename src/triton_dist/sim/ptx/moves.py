@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...errors import SimulationError
 from ..ops import arith
 from .form import Form, Run, contents, numbers, opcode, predicate, pure, writer
 from .syntax import Discard, Instruction, Pair, Special, Vector
@@ -111,6 +112,31 @@ def _is_in_space(instruction: Instruction) -> Run:
     contents(instruction, instruction.operands[1], 64, "su")
     answer = np.array([space == "global"])
     return lambda frame, mask: write(frame, answer, mask)
+
+
+@opcode("mapa", "getctarank")
+@pure
+def _in_cluster(instruction: Instruction) -> Run:
+    """A cluster is one block: an address in shared memory of block 0 is its own, and all are of block 0."""
+    form = Form(instruction)
+    maps = instruction.opcode == "mapa"
+    if not form.flag("shared::cluster"):
+        raise instruction.unsupported("generic addresses are global ones; write .shared::cluster")
+    kind = form.type(("u32", "u64"))
+    form.done(3 if maps else 2)
+    read = contents(instruction, instruction.operands[1], kind.bits, "")
+    write = writer(instruction, instruction.operands[0], kind if maps else TYPES["u32"])
+    if not maps:
+        return lambda frame, mask: write(frame, np.zeros(1, np.uint32), mask)
+    block = contents(instruction, instruction.operands[2], 32, "su")
+
+    def run(frame, mask) -> None:
+        asked = np.broadcast_to(block(frame), frame.lanes)[frame.chosen(mask)]
+        if asked.any():
+            raise SimulationError(f"mapa: there is no block {int(asked.max())} in the cluster, which is one block")
+        write(frame, read(frame), mask)
+
+    return run
 
 
 @opcode("selp")

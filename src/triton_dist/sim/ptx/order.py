@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...errors import TrapError
 from ..check.actors import EACH
 from ..check.order import ORDERS, SCOPES, Order
 from .form import Form, Step, contents, opcode
@@ -86,6 +87,19 @@ def _dependent_launch(instruction: Instruction) -> Step:
     form.one_of(("wait", "launch_dependents"))
     form.done(0)
     return Step(lambda frame, mask: None, touches=True)
+
+
+@opcode("trap")
+def _trap(instruction: Instruction) -> Step:
+    """It ends the run, as it ends the context of a GPU."""
+    Form(instruction).done(0)
+
+    def run(frame, mask) -> None:
+        threads = frame.threads[frame.chosen(mask)]
+        who = f"thread {threads[0]}" if len(threads) == 1 else f"{len(threads)} threads, the first of them {threads[0]}"
+        raise TrapError(f"trap, by {who}; a GPU's process ends there")
+
+    return Step(run, touches=True, yields_before=True)
 
 
 @opcode("nanosleep")

@@ -102,6 +102,10 @@ def installed() -> Iterator[None]:
         if hasattr(torch_module, name):
             original = getattr(torch_module, name)
             replaced[torch_module, name] = _in_ranks(_checked_empty(original) if name == "empty" else _of_nccl(name, original), original)
+    for name in _OF_CUDA:
+        if hasattr(torch_module, name):
+            original = getattr(torch_module, name)
+            replaced[torch_module, name] = _in_ranks(_of_cuda(name, original), original)
     functions = _define_triton_functions()
     if functions is not None:
         finder = functions.NvshmemLibFinder
@@ -150,6 +154,29 @@ def _of_nccl(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             raise SymmetricMemoryError(
                 f'{name} is for memory of the backend "NCCL", and that of this rank is "{_backend(rank)}"; call set_backend("NCCL") before '
                 "the memory is allocated, or use the methods of the handle"
+            )
+        return original(*args, **kwargs)
+
+    return call
+
+
+_OF_CUDA = (
+    "_pipelined_multi_all_gather_and_consume",
+    "_pipelined_all_gather_and_consume",
+    "_pipelined_all_gather_and_consume_last_dim",
+    "_pipelined_produce_and_all2all",
+    "_low_contention_all_gather",
+    "_low_contention_reduce_scatter",
+)
+"""Python functions of torch's module that ask ``torch.cuda`` for streams."""
+
+
+def _of_cuda(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(rank: RankContext, *args: Any, **kwargs: Any) -> Any:
+        if rank.shown_device is None:
+            raise UnsupportedOperationError(
+                f"{name} asks torch.cuda for streams, which ranks have under `triton-dist run` only; run the script by that, or call the "
+                "operators of torch.ops.symm_mem"
             )
         return original(*args, **kwargs)
 
