@@ -134,6 +134,29 @@ def test_barriers_of_some_and_what_they_count():
     assert found.tolist() == list(range(THREADS))
 
 
+NEIGHBOURS = (
+    ".shared .align 4 .b32 place[128]; .reg .b32 %at, %to; shl.b32 %at, %t, 2; mov.u32 %to, place; add.u32 %at, %at, %to;"
+    " st.shared.u32 [%at], %t; BARRIER xor.b32 %at, %t, 127; shl.b32 %at, %at, 2; add.u32 %at, %at, %to; ld.shared.u32 %o, [%at];"
+)
+"""Each thread reads what another warp's has stored."""
+
+CLUSTER = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+
+
+def test_the_barrier_of_a_cluster():
+    turned = [thread ^ 127 for thread in range(THREADS)]
+    assert results(NEIGHBOURS.replace("BARRIER", CLUSTER))[1].tolist() == turned
+    # Those of warp 0 arrive, and wait later than the others: nobody waits for them to wait.
+    last = (
+        "setp.lt.u32 %q, %t, 32; barrier.cluster.arrive.relaxed; @!%q barrier.cluster.wait; @%q nanosleep.u32 9; @%q barrier.cluster.wait;"
+    )
+    assert results(NEIGHBOURS.replace("BARRIER", f"{CLUSTER} {last}"))[1].tolist() == turned
+    with pytest.raises(SimulationError, match="shared memory"):
+        results(NEIGHBOURS.replace("BARRIER", ""))
+    with pytest.raises(SimulationError, match="shared memory"):
+        results(NEIGHBOURS.replace("BARRIER", "barrier.cluster.arrive;") + " barrier.cluster.wait;")
+
+
 def test_the_programs_for_a_gpu():
     for one in warp_programs():
         with simulated():
@@ -147,6 +170,9 @@ def test_the_programs_for_a_gpu():
         ("shfl.sync.idx.b32 %o, %x, 0, 31, 0xffff;", "thread 16 comes and is not in it"),
         ("setp.ne.u32 %q, %t, 40; @%q vote.sync.any.pred %p, %q, -1;", "warp 1: thread 40 is in it and does not come"),
         ("setp.lt.u32 %q, %t, 64; @%q bar.sync 0;", "64 of 128 threads"),
+        ("setp.lt.u32 %q, %t, 64; @%q barrier.cluster.arrive; barrier.cluster.wait;", "thread 64 of the block never arrives"),
+        ("barrier.cluster.wait;", "thread 0, which has not arrived"),
+        ("barrier.cluster.arrive; barrier.cluster.arrive;", "again before it has waited"),
         ("setp.lt.u32 %q, %t, 64; @%q bar.red.popc.u32 %o, 0, %q;", "64 of 128 threads"),
         ("setp.lt.u32 %q, %t, 16; @%q bra low; shfl.sync.idx.b32 %o, %x, 0, 31, -1; bra on; low: shfl.sync.idx.b32 %o, %x, 0, 31, -1; on:",
          "16 threads of warp 0"),

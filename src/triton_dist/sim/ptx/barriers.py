@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...errors import SimulationError
 from .block_state import state_of
 from .form import Form, Met, Step, contents, meeting_opcode, predicate, writer
-from .meeting import Meeting
+from .meeting import ClusterWait, Meeting
 from .special import WARP
 from .syntax import Immediate, Instruction
 from .types import TYPES
@@ -25,6 +26,8 @@ _COUNTS: dict[str, Callable[[np.ndarray], int]] = {
 @meeting_opcode("bar", "barrier")
 def _barrier(instruction: Instruction, place: int) -> Met:
     form = Form(instruction)
+    if instruction.opcode == "barrier" and form.flag("cluster"):
+        return _of_cluster(form)
     form.flag("cta")
     if form.left[:1] == ["warp"]:
         return _of_warp(instruction, form)
@@ -37,6 +40,25 @@ def _barrier(instruction: Instruction, place: int) -> Met:
     if kind == "arrive":
         return Met(None, Step(lambda frame, mask: _arrive(frame, mask, number), touches=True, yields_after=True, orders=True))
     return Met(Meeting("a block barrier", number, count), None)
+
+
+def _of_cluster(form: Form) -> Met:
+    kind = form.one_of(("arrive", "wait"))
+    for word in ("aligned", *(("release", "relaxed") if kind == "arrive" else ("acquire",))):
+        form.flag(word)
+    form.done(0)
+    if kind == "wait":
+        return Met(ClusterWait("barrier.cluster.wait", 0), None)
+    return Met(None, Step(_arrive_in_cluster, touches=True, yields_after=True, orders=True))
+
+
+def _arrive_in_cluster(frame, mask) -> None:
+    known = state_of(frame.context).cluster
+    for thread in frame.threads[frame.chosen(mask)].tolist():
+        arrived, waited = known.get(thread, (0, 0))
+        if arrived > waited:
+            raise SimulationError(f"thread {thread} arrives at the cluster's barrier again before it has waited; wait in between")
+        known[thread] = arrived + 1, waited
 
 
 def _numbers(instruction: Instruction, operands) -> tuple[int, int]:

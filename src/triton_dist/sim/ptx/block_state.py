@@ -44,7 +44,8 @@ class BlockState:
 
     variables: in shared memory, by blocks: where each begins and ends, and its name. mbarriers: by address. loads: bulk copies into shared
     memory that have not landed. stores: bulk copies out of it that their thread has not waited for. commits: how many groups of these each
-    thread has made. stuck: the latest wait for an mbarrier that did not hold, in words.
+    thread has made. cluster: of each thread how often it has arrived at the cluster's barrier, and how often waited. stuck: the latest wait
+    for an mbarrier that did not hold, in words.
     """
 
     arrived: dict[int, int] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class BlockState:
     stores: dict[int, list[BulkStore]] = field(default_factory=dict)
     commits: dict[int, int] = field(default_factory=dict)
     stuck: str = ""
+    cluster: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def state_of(context: Program) -> BlockState:

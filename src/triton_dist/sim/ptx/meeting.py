@@ -82,6 +82,42 @@ class Meeting:
         )
 
 
+@dataclass(frozen=True)
+class ClusterWait(Meeting):
+    """``barrier.cluster.wait``: goes on when every thread of the cluster, which is one block, has arrived as often."""
+
+    def complete(self, frame: Frame, here: np.ndarray) -> np.ndarray | None:
+        known = state_of(frame.context).cluster
+        threads = frame.threads.tolist()
+        lanes = [lane for lane in np.flatnonzero(here).tolist() if self._may_go(frame, known.get(threads[lane], (0, 0)))]
+        if not lanes:
+            return None
+        for lane in lanes:
+            arrived, waited = known[threads[lane]]
+            known[threads[lane]] = arrived, waited + 1
+        if frame.context.race is not None:
+            frame.context.race.block_barrier()
+        if frame.context.block_memory is not None:
+            frame.context.block_memory.order()
+        going = np.zeros_like(here)
+        going[lanes] = True
+        return going
+
+    def _may_go(self, frame: Frame, counts: tuple[int, int]) -> bool:
+        known = state_of(frame.context).cluster
+        everyone = min(known.get(thread, (0, 0))[0] for thread in range(frame.context.threads))
+        return counts[0] > counts[1] and everyone > counts[1]
+
+    def incomplete(self, frame: Frame, here: np.ndarray) -> str:
+        known = state_of(frame.context).cluster
+        mine = int(frame.threads[np.flatnonzero(here)[0]])
+        arrived, waited = known.get(mine, (0, 0))
+        if arrived <= waited:
+            return f"barrier.cluster.wait by thread {mine}, which has not arrived; barrier.cluster.arrive comes first"
+        missing = next(thread for thread in range(frame.context.threads) if known.get(thread, (0, 0))[0] <= waited)
+        return f"barrier.cluster.wait: thread {missing} of the block never arrives; every thread of the cluster has to"
+
+
 def groups(frame: Frame, here: np.ndarray, masks: np.ndarray):
     """The lanes of each warp that come with one mask, and that mask. here: which lanes come."""
     lanes = np.flatnonzero(here)
