@@ -25,8 +25,15 @@ def autotune(
     The result has the ``TunedOperator`` as attribute ``tuned``.
     """
 
+    if isinstance(config_space, (str, Mapping)) or not isinstance(config_space, Sequence) or not config_space:
+        raise InvalidArgumentError(f"autotune: config_space={config_space!r} must be a sequence of at least one dict")
+    if not callable(key_fn) or prune_fn is not None and not callable(prune_fn):
+        raise InvalidArgumentError(f"autotune: key_fn={key_fn!r} and prune_fn={prune_fn!r} must be functions; prune_fn may be None")
+
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        parameters = inspect.signature(function).parameters
+        signature = inspect.signature(function)
+        parameters = signature.parameters
+        names = {name for config in config_space for name in config}
 
         def configs(*args: Any, **kwargs: Any) -> list[Mapping[str, Any]]:
             return [config for config in config_space if prune_fn is None or prune_fn(config, *args, **kwargs)]
@@ -39,15 +46,19 @@ def autotune(
                 kwargs.pop(name, None)
             if "autotune" in parameters:
                 kwargs["autotune"] = autotune
-            names = {name for config in config_space for name in config}
-            if names & kwargs.keys():
-                return function(*args, **kwargs)
-            if autotune:
+            try:
+                given = {*kwargs, *signature.bind_partial(*args, **kwargs).arguments} & names
+            except TypeError as error:
+                raise InvalidArgumentError(f"{function.__qualname__}: {error}") from None
+            if autotune and not given:
                 return tuned(*args, **kwargs)
-            missing = sorted(name for name in names if name not in parameters or parameters[name].default is inspect.Parameter.empty)
+            missing = sorted(
+                name for name in names - given if name not in parameters or parameters[name].default is inspect.Parameter.empty
+            )
             if missing:
+                why = f"{', '.join(sorted(given))} is given" if given else "autotune=False"
                 raise InvalidArgumentError(
-                    f"{function.__qualname__}: autotune=False, but {', '.join(missing)} has no default; give it, or leave out autotune"
+                    f"{function.__qualname__}: {why}, but {', '.join(missing)} has no default; give it, or leave all of them to be tuned"
                 )
             return function(*args, **kwargs)
 

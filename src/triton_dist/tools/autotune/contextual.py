@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,10 @@ class ContextualAutoTuner:
         self.fn, self.is_dist, self.n_repeat, self.n_warmup = fn, is_dist, n_repeat, n_warmup
         self.reports: dict[str, TuneReport] = {}
         self._settled: set[tuple] = set()
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method: called with its object first."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         world = current_world()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import types
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ...runtime.team import Team, find_team
 from ...runtime.world import require_world
 from .candidates import Candidate, candidates_of
 from .contents import Contents, symmetric_tensors, tensors_in
+from .identity import identity_of
 from .report import TuneReport
 from .search import DEFAULT_TIMEOUT, Options, Trial, search
 from .store import Store, machine_of
@@ -45,7 +47,8 @@ def autotune(
 
     All ranks of a call run the same configs in the same order and come to the same choice. The time of a config is that of the slowest
     rank; one that raises, or whose kernels wait in vain, on any rank, is out on all of them. The operator is called by all ranks, or by
-    those of its argument ``group`` if it has a parameter of that name. A call that gives all the tuned arguments itself is not tuned.
+    those of its argument ``group`` if it has a parameter of that name. A call that gives all the tuned arguments itself is not tuned. A
+    method is tuned as a function of its object and the others.
 
     configs: dicts of keyword arguments, each with the same names, or ``triton.Config``s (its num_warps, num_stages, num_ctas and maxnreg
         count where the operator has such parameters); or a function of the operator's arguments that gives them.
@@ -58,7 +61,8 @@ def autotune(
         and counters that are not among them; on all ranks, which meet behind it.
     warmup, runs: of each config, not timed and timed; by default one, and ten on GPUs, one on the simulator, whose clock has no noise.
     timeout: seconds that a wait of a kernel may take while a config is tried; more than compiling takes.
-    cache: keep choices on disk, for the same operator, key, configs, machine, number of ranks and versions.
+    cache: keep choices on disk, for the same operator (its source, the defaults of its parameters and what it closes over, where that has a
+        text of its own; else they are not kept), key, configs, machine, number of ranks and versions.
     progress: show a bar; by default on a terminal.
 
     Operators keep other workspaces while configs are tried than at other times. Raises InvalidArgumentError; at a call also AutotuneError,
@@ -67,6 +71,9 @@ def autotune(
     options = Options(warmup, runs, timeout, progress).checked("autotune")
     if symmetric not in RESETS:
         raise InvalidArgumentError(f"autotune: symmetric={symmetric!r} is not known; use one of {RESETS}")
+    for name, names in (("key", key), ("restore", restore)):
+        if not (name == "key" and callable(names)):
+            _check_names(name, names)
     for name, function in (("prune", prune), ("reset", reset)):
         if function is not None and not callable(function):
             raise InvalidArgumentError(f"autotune: {name}={function!r} must be a function")
@@ -105,34 +112,58 @@ class TunedOperator:
         self.report: TuneReport | None = None
         self.reports: dict[str, TuneReport] = {}
         self._signature = inspect.signature(fn)
+        self._identity = identity_of(fn)
         self._configs, self._key, self._prune, self._reset = configs, key, prune, reset
         self._restore, self._symmetric, self._options, self._cache = restore, symmetric, options, cache
         self._chosen: weakref.WeakKeyDictionary[Any, dict[Hashable, Candidate]] = weakref.WeakKeyDictionary()
         parameters = self._signature.parameters
-        if not callable(key) and (isinstance(key, str) or not all(isinstance(name, str) for name in key)):
-            raise InvalidArgumentError(f"autotune of {self.what}: key={key!r} must be names of parameters, or a function")
         unknown = [name for name in (*(() if callable(key) else key), *restore) if name not in parameters]
         if unknown:
             raise InvalidArgumentError(f"autotune of {self.what}: it has no parameter {unknown[0]!r}; it has {', '.join(parameters)}")
         self._fixed = None if callable(configs) else candidates_of(self.what, configs, parameters)
+        self._tuned = None if self._fixed is None else tuple(self._fixed[0].keywords)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method: called with its object first."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._fixed is not None:
-            tuned = self._fixed[0].keywords
-            given = [name for name in tuned if name in kwargs]
-            if given and len(given) == len(tuned):
-                return self.fn(*args, **kwargs)
-            if given:
-                raise InvalidArgumentError(
-                    f"{self.what}: {', '.join(given)} is given, but {', '.join(tuned)} are tuned together; give all of them or none"
-                )
+        tuned = self._names_tuned(args, kwargs)
+        present = self._given(args, kwargs)
+        given = [name for name in tuned if name in present]
+        if given and len(given) == len(tuned):
+            return self.fn(*args, **kwargs)
+        if given:
+            raise InvalidArgumentError(
+                f"{self.what}: {', '.join(given)} is given, but {', '.join(tuned)} are tuned together; give all of them or none"
+            )
         return self.fn(*args, **kwargs, **self._candidate(args, kwargs, again=False).keywords)
 
     def tune(self, *args: Any, **kwargs: Any) -> TuneReport:
-        """Search anew for these arguments, whatever is known; collective. What is found counts from now on, on disk, too."""
+        """Search anew for these arguments, whatever is known; collective. What is found counts from now on, on disk, too.
+
+        For a method the first argument is its object. Raises InvalidArgumentError where what is tuned is given.
+        """
+        given = [name for name in self._names_tuned(args, kwargs) if name in self._given(args, kwargs)]
+        if given:
+            raise InvalidArgumentError(f"{self.what}: {', '.join(given)} is given, which is what is tuned; leave it out")
         self._candidate(args, kwargs, again=True)
         assert self.report is not None, "a search has made one"
         return self.report
+
+    def _names_tuned(self, args: tuple, kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """The parameters that configs set. Where a function gives the configs, it is asked at the first call."""
+        if self._tuned is None:
+            every = candidates_of(self.what, self._configs(*args, **kwargs), self._signature.parameters)
+            self._tuned = tuple(every[0].keywords)
+        return self._tuned
+
+    def _given(self, args: tuple, kwargs: dict[str, Any]) -> set[str]:
+        """The parameters that a call gives, by name or by position. Raises InvalidArgumentError."""
+        try:
+            return {*kwargs, *self._signature.bind_partial(*args, **kwargs).arguments}
+        except TypeError as error:
+            raise InvalidArgumentError(f"{self.what}: {error}") from None
 
     def _candidate(self, args: tuple, kwargs: dict[str, Any], again: bool) -> Candidate:
         world = require_world(self.what)
@@ -173,12 +204,13 @@ class TunedOperator:
             return Trial(label, lambda: self.fn(*args, **kwargs, **known[label].keywords), prepare)
 
         def store(own: Sequence[str]) -> Store:
-            source = hashlib.sha256(inspect.getsource(self.fn).encode()).hexdigest()
+            assert self._identity is not None, "else nothing is kept"
+            source = hashlib.sha256(self._identity.encode()).hexdigest()
             where = f"{self.fn.__module__}.{self.what}"
             facts = {"what": where, "source": source, "key": key, "configs": "\n".join(own), "team": str(len(team.ranks))}
             return (_AlwaysAnew if again else Store)(where, facts | machine_of(world))
 
-        report = search(self.what, key, team, self._options, labels, trial, store if self._cache else None)
+        report = search(self.what, key, team, self._options, labels, trial, store if self._cache and self._identity is not None else None)
         if contents:
             prepare()
             barrier(team)
@@ -199,7 +231,9 @@ class TunedOperator:
         return [each for each in left if each is not None]
 
     def _bound(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, with defaults, without what is tuned. Raises InvalidArgumentError where one is missing, or too many."""
         try:
+            self._signature.bind(*args, **kwargs, **dict.fromkeys(self._names_tuned(args, kwargs)))
             bound = self._signature.bind_partial(*args, **kwargs)
         except TypeError as error:
             raise InvalidArgumentError(f"{self.what}: {error}") from None
@@ -214,6 +248,13 @@ class TunedOperator:
             parts = [f"{name}={_plain(self.what, name, arguments.get(name))}" for name in self._key]
         dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors_in(dict(arguments))]
         return ", ".join([*parts, *(["dtypes " + " ".join(dtypes)] if dtypes else [])])
+
+
+def _check_names(name: str, names: Any) -> None:
+    """Raises InvalidArgumentError unless ``names`` are texts, but not one text."""
+    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(each, str) for each in names):
+        allowed = "a sequence of names of parameters, such as ('x',)" + ", or a function" * (name == "key")
+        raise InvalidArgumentError(f"autotune: {name}={names!r} must be {allowed}")
 
 
 class _AlwaysAnew(Store):

@@ -134,11 +134,18 @@ def _check_same(what: str, team: Team, said: Sequence[Any]) -> None:
                 f"{said[0].key or 'any arguments'}; all ranks have to call the same, with keys that are the same on all of them"
             )
         if each.labels != said[0].labels:
-            only = [label for label in each.labels if label not in said[0].labels] or ["the same in another order"]
             raise AutotuneMismatchError(
-                f"{what}: rank {rank} would try {len(each.labels)} configs, rank {team.ranks[0]} {len(said[0].labels)}; only on rank "
-                f"{rank}: {only[0]}. What prunes configs must not depend on the rank"
+                f"{what}: rank {rank} would try {len(each.labels)} configs, rank {team.ranks[0]} {len(said[0].labels)}; "
+                f"{_difference(rank, each.labels, team.ranks[0], said[0].labels)}. What prunes configs must not depend on the rank"
             )
+
+
+def _difference(rank: int, labels: Sequence[str], first: int, others: Sequence[str]) -> str:
+    for who, here, there in ((rank, labels, others), (first, others, labels)):
+        for label in here:
+            if label not in there:
+                return f"only on rank {who}: {label}"
+    return "they are the same in another order"
 
 
 def become_idle(what: str, team: Team, options: Options) -> None:
@@ -216,6 +223,14 @@ def _choose(what: str, rows: Sequence[Row], team: Team) -> str:
         warnings.warn(
             f"{what}: {len(failed)} of {len(rows)} configs failed, so {chosen.label} is used without a choice:\n" + "\n".join(failed),
             AutotuneWarning,
-            stacklevel=2,
+            stacklevel=_outside(),
         )
     return chosen.label
+
+
+def _outside() -> int:
+    """The ``stacklevel`` by which a warning of the caller's points at the line that called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("triton_dist."):
+        level, frame = level + 1, frame.f_back
+    return level

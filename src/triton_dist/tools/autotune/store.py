@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ import torch
 import triton
 
 from ... import __version__
-from ...errors import AutotuneCacheWarning
+from ...errors import AutotuneCacheWarning, InvalidArgumentError
 from .report import Row, TuneReport
 
 FORMAT = 1
@@ -28,9 +29,12 @@ DIRECTORY = "TRITON_DIST_AUTOTUNE_DIR"
 
 
 def directory() -> Path:
-    """Where results are kept."""
+    """Where results are kept. Raises InvalidArgumentError for the home of a user who has none."""
     named = os.environ.get(DIRECTORY, "")
-    return Path(named).expanduser() if named else Path.home() / ".triton_dist" / "autotune"
+    try:
+        return Path(named).expanduser() if named else Path.home() / ".triton_dist" / "autotune"
+    except RuntimeError as error:
+        raise InvalidArgumentError(f"{DIRECTORY}={named or '~'}: {error}; name a folder there, or tune with cache=False") from None
 
 
 def machine_of(world: Any) -> dict[str, str]:
@@ -75,20 +79,20 @@ class Store:
             return None
         try:
             return self._report(json.loads(text), labels)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             self._say_unusable(f"it is damaged: {type(error).__name__}: {error}")
             return None
 
     def _report(self, found: Any, labels: Sequence[str]) -> TuneReport:
-        """What a file says. Raises ValueError, KeyError, TypeError, AttributeError for what it should not say."""
+        """What a file says. Raises ValueError, KeyError, TypeError, AttributeError, ArithmeticError for what it should not say."""
         if found["format"] != FORMAT or found["facts"] != self._facts:
             raise ValueError("it is of another version, or was made for something else")
-        rows = [Row(str(row["label"]), _number(row["milliseconds"]), row["reason"]) for row in found["rows"]]
+        rows = [Row(_text(row["label"]), _time(row["milliseconds"]), _text(row["reason"] or "")) for row in found["rows"]]
         timed = [row.label for row in rows if row.milliseconds is not None]
         if found["chosen"] not in timed or {row.label for row in rows} != set(labels):
             raise ValueError("it does not name one of the configs")
-        ranks, seconds = int(found["world_size"]), float(found["seconds"])
-        return TuneReport(self._what, str(found["key"]), rows, found["chosen"], ranks, seconds, cached=True)
+        ranks, seconds = int(found["world_size"]), _time(found["seconds"]) or 0.0
+        return TuneReport(self._what, _text(found["key"]), rows, found["chosen"], ranks, seconds, cached=True)
 
     def save(self, report: TuneReport) -> None:
         """Write a result, in one step, so that no other process reads half of it. What goes wrong is an AutotuneCacheWarning."""
@@ -116,5 +120,15 @@ class Store:
         )
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _time(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not 0 <= float(value) < math.inf:
+        raise ValueError(f"{value!r} is no time")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
