@@ -229,7 +229,8 @@ class Memory:
                     f"{what} through a multicast address, which an ordinary access can't take; use multimem_st or multimem_ld_reduce"
                 )
             if lo < 1 << 16:
-                return OutOfBoundsError(f"{what} through a NULL pointer; nothing was allocated where it comes from")
+                place = f"address {lo:#x}, an offset from a NULL pointer" if lo else "a NULL pointer"
+                return OutOfBoundsError(f"{what} through {place}; nothing was allocated where it comes from")
         near = origin or self._nearest(lo)
         bad = lo if near is None or not near.lo <= lo < near.hi else max(near.hi, lo)
         if near is None or not (near.lo - (1 << 32) < bad < near.hi + (1 << 32)):

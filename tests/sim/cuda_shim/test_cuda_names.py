@@ -10,7 +10,7 @@ import triton.language as tl
 
 import triton_dist
 from triton_dist import utils
-from triton_dist.errors import CaptureError, InvalidArgumentError, OutOfBoundsError, UnsupportedOperationError
+from triton_dist.errors import CaptureError, InvalidArgumentError, MissingNameError, OutOfBoundsError, UnsupportedOperationError
 from triton_dist.sim.cuda_shim import torch_cuda
 from triton_dist.sim.simulate import simulate
 from triton_dist.tools.run.simulated import in_process, looks_like_cuda
@@ -138,6 +138,10 @@ def test_what_the_simulator_has_not(use, said):
         (lambda: torch.cuda.ExternalStream(77), "no stream with the handle 0x4d"),
         (lambda: utils.cuda.cuStreamSynchronize("fast"), "'fast' is not a CUDA stream"),
         (lambda: utils.cuda.cuMemsetD8Async("here", 0, 1, 0), "'here' is not a device pointer"),
+        (lambda: utils.cuda.cuMemsetD8Async(1 << 20, 0, "1", 0), "the number of elements must be an integer"),
+        (lambda: utils.cuda.cuMemcpyAsync(1 << 20, 1 << 20, None, 0), "the number of bytes must be an integer"),
+        (lambda: utils.cuda.cuGetErrorName(12345), "is not an error of the simulator's"),
+        (lambda: utils.cudart.cudaGetErrorString(12345), "is not an error of the simulator's"),
         (lambda: utils.cudart.cudaFree(4096), "no cudaMalloc"),
         (lambda: torch.cuda.Event().elapsed_time(torch.cuda.Event()), "enable_timing=True"),
     ],
@@ -145,6 +149,62 @@ def test_what_the_simulator_has_not(use, said):
 def test_mistakes_are_named(use, said):
     with pytest.raises(InvalidArgumentError, match=said):
         on_cuda(use, 2)
+
+
+WAIT, WRITE = ("cuStreamWaitValue", "cuStreamWriteValue")
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", [WAIT, WRITE])
+def test_words_of_streams_are_checked(name, bits):
+    def call(*arguments):
+        return on_cuda(lambda: getattr(utils.cuda, f"{name}{bits}")(*arguments))
+
+    for offset in range(1, bits // 8):
+        with pytest.raises(InvalidArgumentError, match=rf"{name}{bits}: a word of {bits} bits can't lie at .*CUDA_ERROR_INVALID_VALUE"):
+            call(0, (1 << 20) + offset, 1, 0)
+    for flags in ("eq", None, 1.0, 1 << 20, -8):
+        with pytest.raises(InvalidArgumentError, match="flags"):
+            call(0, 1 << 20, 1, flags)
+    for value in ("1", None, 1.5):
+        with pytest.raises(InvalidArgumentError, match="the value must be an integer"):
+            call(0, 1 << 20, value, 0)
+    for address, said in ((0, "a NULL pointer"), (64, "address 0x40, an offset from a NULL pointer"), (1 << 30, "address 0x40000000")):
+        with pytest.raises(OutOfBoundsError, match=said):
+            call(0, address, 0, 0)
+
+
+def test_types_of_the_driver():
+    def fn():
+        cuda, word = utils.cuda, torch.zeros(1, dtype=torch.int64, device="cuda")
+        stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+        utils.CUDA_CHECK(cuda.cuStreamWriteValue32(stream, cuda.CUdeviceptr(word.data_ptr()), cuda.cuuint32_t(3), 0))
+        utils.CUDA_CHECK(cuda.cuStreamWaitValue64(stream, word.data_ptr(), cuda.cuuint64_t(3), 0))
+        error, current = cuda.cuCtxGetCurrent()
+        utils.CUDA_CHECK(error)
+        assert int(current) != 0
+        return word.item()
+
+    assert on_cuda(fn) == [3]
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [("cuda", "cuLaunchKernel"), ("cuda", "cuStreamBatchMemOp"), ("cuda", "CUmemAllocationProp"), ("cudart", "cudaMalloc")],
+)
+def test_names_of_the_driver_that_are_not_there(module, name):
+    def fn():
+        assert not hasattr(getattr(utils, module), name)
+        getattr(getattr(utils, module), name)
+
+    with pytest.raises(MissingNameError, match=rf"cuda\.bindings\.\w+\.{name}: the simulator has not this"):
+        on_cuda(fn)
+
+
+def test_what_is_no_name_of_the_driver():
+    for module in ("cuda", "cudart"):
+        with pytest.raises(AttributeError, match="has no attribute 'launch'"):
+            on_cuda(lambda module=module: getattr(utils, module).launch)
 
 
 def test_fills_and_copies_by_address_are_checked():

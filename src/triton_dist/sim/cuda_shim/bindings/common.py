@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import enum
+import operator
 from typing import Any
 
-from ....errors import InvalidArgumentError
+from ....errors import InvalidArgumentError, MissingNameError
 from ....runtime.foreign_streams import stream_handle
 from ...cost_model import AT_ONCE
 from ...requests import Steps
@@ -46,30 +48,76 @@ def address(pointer: Any) -> int:
         raise InvalidArgumentError(f"{pointer!r} is not a device pointer; pass tensor.data_ptr()") from None
 
 
+def number(value: Any, name: str, what: str) -> int:
+    """A number of bytes, elements or a value, as cuda-bindings takes it. Raises InvalidArgumentError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{what}: {name} must be an integer, not {value!r}") from None
+
+
+def flags_of(flags: Any, known: type[enum.IntFlag], what: str) -> Any:
+    """``flags`` as the driver's. Raises InvalidArgumentError for what is none of them."""
+    bits = number(flags, "flags", what)
+    if bits & ~sum(known):
+        raise InvalidArgumentError(f"{what}: flags={flags!r} are not of {known.__name__}: {[each.name for each in known]}")
+    return known(bits)
+
+
+def word_address(pointer: Any, bits: int, what: str) -> int:
+    """The address of a signal word. Raises InvalidArgumentError where the driver returns CUDA_ERROR_INVALID_VALUE."""
+    place = address(pointer)
+    if place % (bits // 8):
+        raise InvalidArgumentError(
+            f"{what}: a word of {bits} bits can't lie at {place:#x}, which is no multiple of {bits // 8} (CUDA_ERROR_INVALID_VALUE)"
+        )
+    return place
+
+
 def copy(destination: Any, source: Any, size: int, stream: Any, what: str) -> None:
     """Queue a copy of ``size`` bytes by the copy engine."""
-    here(what).submit(Copy(address(destination), address(source), int(size), what), stream=handle_of(stream, what))
+    here(what).submit(
+        Copy(address(destination), address(source), number(size, "the number of bytes", what), what), stream=handle_of(stream, what)
+    )
 
 
 def fill(destination: Any, value: int, width: int, count: int, stream: Any, what: str) -> None:
     """Queue a fill of ``count`` elements of ``width`` bytes."""
-    here(what).submit(Fill(address(destination), int(value), width, int(count)), stream=handle_of(stream, what))
+    work = Fill(address(destination), number(value, "the value", what), width, number(count, "the number of elements", what))
+    here(what).submit(work, stream=handle_of(stream, what))
 
 
 def write_value(stream: Any, pointer: Any, value: int, bits: int, what: str) -> None:
     """Queue a store into a signal word."""
-    here(what).submit(WriteValue(address(pointer), signed(value, bits), bits), stream=handle_of(stream, what))
+    work = WriteValue(word_address(pointer, bits, what), signed(number(value, "the value", what), bits), bits)
+    here(what).submit(work, stream=handle_of(stream, what))
 
 
 def wait_value(stream: Any, pointer: Any, value: int, compare: str, bits: int, what: str) -> None:
     """Queue a wait for a signal word."""
-    here(what).submit(WaitValue(address(pointer), signed(value, bits), compare, bits), stream=handle_of(stream, what))
+    work = WaitValue(word_address(pointer, bits, what), signed(number(value, "the value", what), bits), compare, bits)
+    here(what).submit(work, stream=handle_of(stream, what))
 
 
-def signed(value: Any, bits: int) -> int:
+def signed(value: int, bits: int) -> int:
     """The word as a signed number: the machine's words are signed, the driver's are not."""
-    word = int(value) & (1 << bits) - 1
+    word = value & (1 << bits) - 1
     return word - (1 << bits) if word >> (bits - 1) else word
+
+
+def missing(module: str, name: str, prefixes: tuple[str, ...]) -> AttributeError:
+    """What ``__getattr__`` of a module raises: a name of the driver is refused as this package does."""
+    if not name.startswith(prefixes):
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    return MissingNameError(f"{module}.{name}: the simulator has not this function or type; it has streams, copies, fills and queries")
+
+
+def error_name(error: Any, known: type[enum.IntEnum], what: str) -> str:
+    """The name of an error code. Raises InvalidArgumentError for one that is never returned here."""
+    try:
+        return known(error).name
+    except ValueError:
+        raise InvalidArgumentError(f"{what}: {error!r} is not an error of the simulator's: {[each.name for each in known]}") from None
 
 
 def synchronize(stream: Any, what: str) -> None:

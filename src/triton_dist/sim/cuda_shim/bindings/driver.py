@@ -51,8 +51,19 @@ class CUdevice_attribute(enum.IntEnum):  # noqa: N801
 _COMPARISONS = {CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ: "ge", CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ: "eq"}
 _SUCCESS = (CUresult.CUDA_SUCCESS,)
 
-CUdevice = CUdeviceptr = int
-"""Devices and device pointers are numbers here."""
+CUdevice = CUdeviceptr = CUcontext = int
+"""Devices, device pointers and contexts are numbers here."""
+
+_CONTEXT = 1
+"""The context of the rank's GPU, which is current from the start."""
+
+
+class cuuint32_t(int):  # noqa: N801  (the driver's name)
+    """An unsigned number of 32 bits."""
+
+
+class cuuint64_t(int):  # noqa: N801
+    """An unsigned number of 64 bits."""
 
 
 class CUstream(common.StreamHandle):
@@ -68,11 +79,11 @@ def cuDriverGetVersion() -> tuple:  # noqa: N802
 
 
 def cuGetErrorName(error: Any) -> tuple:  # noqa: N802
-    return *_SUCCESS, CUresult(error).name.encode()
+    return *_SUCCESS, common.error_name(error, CUresult, "cuGetErrorName").encode()
 
 
 def cuGetErrorString(error: Any) -> tuple:  # noqa: N802
-    return *_SUCCESS, CUresult(error).name.lower().replace("_", " ").encode()
+    return *_SUCCESS, common.error_name(error, CUresult, "cuGetErrorString").lower().replace("_", " ").encode()
 
 
 def cuDeviceGet(ordinal: int) -> tuple:  # noqa: N802
@@ -85,6 +96,11 @@ def cuDeviceGetCount() -> tuple:  # noqa: N802
 
 def cuCtxGetDevice() -> tuple:  # noqa: N802
     return *_SUCCESS, here("cuCtxGetDevice").local_rank
+
+
+def cuCtxGetCurrent() -> tuple:  # noqa: N802
+    here("cuCtxGetCurrent")
+    return *_SUCCESS, CUcontext(_CONTEXT)
 
 
 def cuCtxSynchronize() -> tuple:  # noqa: N802
@@ -115,6 +131,7 @@ def _write(bits: int) -> Any:
     name = f"cuStreamWriteValue{bits}"
 
     def write(stream: Any, addr: Any, value: Any, flags: Any = 0) -> tuple:
+        common.flags_of(flags, CUstreamWriteValue_flags, name)
         common.write_value(stream, addr, value, bits, name)
         return _SUCCESS
 
@@ -126,7 +143,8 @@ def _wait(bits: int) -> Any:
     name = f"cuStreamWaitValue{bits}"
 
     def wait(stream: Any, addr: Any, value: Any, flags: Any = 0) -> tuple:
-        compare = _COMPARISONS.get(CUstreamWaitValue_flags(int(flags) & ~CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_FLUSH))
+        asked = common.flags_of(flags, CUstreamWaitValue_flags, name)
+        compare = _COMPARISONS.get(asked & ~CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_FLUSH)
         if compare is None:
             raise UnsupportedOperationError(f"{name} with flags {flags!r}: the simulator waits for GEQ and EQ")
         common.wait_value(stream, addr, value, compare, bits, name)
@@ -161,3 +179,7 @@ def cuMemsetD8Async(dstDevice: Any, uc: int, N: int, hStream: Any) -> tuple:  # 
 def cuMemsetD32Async(dstDevice: Any, ui: int, N: int, hStream: Any) -> tuple:  # noqa: N802, N803
     common.fill(dstDevice, ui, 4, N, hStream, "cuMemsetD32Async")
     return _SUCCESS
+
+
+def __getattr__(name: str) -> Any:
+    raise common.missing("cuda.bindings.driver", name, ("cu", "CU"))

@@ -43,11 +43,11 @@ class cudaStream_t(common.StreamHandle):
 
 
 def cudaGetErrorName(error: Any) -> tuple:  # noqa: N802
-    return *_SUCCESS, cudaError_t(error).name.encode()
+    return *_SUCCESS, common.error_name(error, cudaError_t, "cudaGetErrorName").encode()
 
 
 def cudaGetErrorString(error: Any) -> tuple:  # noqa: N802
-    return *_SUCCESS, ("no error" if error == 0 else cudaError_t(error).name).encode()
+    return *_SUCCESS, ("no error" if error == 0 else common.error_name(error, cudaError_t, "cudaGetErrorString")).encode()
 
 
 def cudaGetDevice() -> tuple:  # noqa: N802
@@ -126,3 +126,7 @@ def cudaMemcpy(dst: Any, src: Any, count: int, kind: Any) -> tuple:  # noqa: N80
 def cudaMemsetAsync(devPtr: Any, value: int, count: int, stream: Any) -> tuple:  # noqa: N802, N803
     common.fill(devPtr, value, 1, count, stream, "cudaMemsetAsync")
     return _SUCCESS
+
+
+def __getattr__(name: str) -> Any:
+    raise common.missing("cuda.bindings.runtime", name, ("cuda",))
