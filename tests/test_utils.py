@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from triton_dist import utils
-from triton_dist.errors import DeadlockError, InvalidArgumentError, NotInitializedError
+from triton_dist.errors import DeadlockError, InvalidArgumentError, NoDeviceError, NotInitializedError
 from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate
 
@@ -247,3 +247,67 @@ def test_initialize_takes_a_process_group_that_is_there():
 def test_tma_is_the_pretended_gpus(gpu, has_tma):
     assert simulate(utils.has_tma, 1, gpu=gpu) == [has_tma]
     assert utils.has_tma() == (torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0))
+
+
+@pytest.mark.parametrize("world_size, nodes", [(1, 1), (2, 1), (4, 2)])
+def test_tensors_of_peers_are_made_for_the_caller_only(world_size, nodes):
+    def fn():
+        utils.initialize_distributed()
+        rank, local = world.rank(), world.local_world_size()
+        for wrong in ({*range(-1, world_size + 1)} - {rank}) | {None, str(rank)}:
+            with pytest.raises(InvalidArgumentError, match=rf"nvshmem_create_tensors: rank={wrong!r}, but here it is {rank}"):
+                utils.nvshmem_create_tensors((2,), torch.int32, wrong, local)
+        for wrong in ({0, -1, world_size + 1, 3} - {local}) | {None, str(local)}:
+            with pytest.raises(InvalidArgumentError, match=rf"local_world_size={wrong!r}, but here it is {local}"):
+                utils.nvshmem_create_tensors((2,), torch.int32, rank, wrong)
+        assert len(utils.nvshmem_create_tensors((2,), torch.int32, rank, local)) == local
+
+    simulate(fn, world_size, num_nodes=nodes)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, "float32", None, float])
+def test_dtypes_that_are_not_random(dtype):
+    with pytest.raises(InvalidArgumentError, match="rand_tensor: dtype="):
+        utils.rand_tensor((2,), dtype, device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
+def test_random_numbers_on_no_gpu(device):
+    with pytest.raises(NoDeviceError, match="rand_tensor on 'cuda.*pass device='cpu'"):
+        utils.rand_tensor((2,), torch.float32, device)
+
+
+@pytest.mark.parametrize("group", [None, 0, "world", dist.GroupMember.NON_GROUP_MEMBER])
+def test_what_is_no_process_group(group):
+    with pytest.raises(InvalidArgumentError, match="is not a process group"):
+        simulate(lambda: utils.init_nvshmem_by_torch_process_group(group), 1)
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, 1 << 64, -(1 << 63) - 1])
+def test_what_is_no_seed(seed):
+    with pytest.raises(InvalidArgumentError, match="initialize_distributed: seed="):
+        simulate(lambda: utils.initialize_distributed(seed=seed), 1)
+    with pytest.raises(InvalidArgumentError, match="init_seed: seed="):
+        utils.init_seed(seed)
+
+
+def test_seeds_of_64_bits():
+    for seed in (0, -1, -(1 << 63), (1 << 64) - 1, np.int64(3)):
+        utils.init_seed(seed)
+        first = torch.rand(1), np.random.rand(), random.random()
+        utils.init_seed(seed)
+        assert first == (torch.rand(1), np.random.rand(), random.random())
+
+
+@pytest.mark.parametrize("rank", ["0", None, 0.0])
+def test_a_peer_is_an_int(rank):
+    with pytest.raises(InvalidArgumentError, match=r"symm_peer: rank=.* must be an int"):
+        simulate(lambda: symmetric.symm_peer(symmetric.symm_empty((1,), torch.int32), rank), 1)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, np.zeros(1), [1]], ids=repr)
+def test_symmetric_memory_takes_tensors(wrong):
+    for use in (symmetric.symm_free, lambda tensor: symmetric.symm_peer(tensor, 0)):
+        with pytest.raises(InvalidArgumentError, match="takes a tensor"):
+            simulate(lambda use=use: use(wrong), 1)

@@ -118,7 +118,8 @@ def get_device_max_shared_memory_size(device_id: int | None = None) -> int:
     """Bytes of shared memory that one block may use on the (pretended) device."""
     if (gpu := _pretends("get_device_max_shared_memory_size", device_id)) is not None:
         return gpu.max_shared_memory
-    return get_device_property(device_id).shared_memory_per_block_optin
+    properties: Any = torch.cuda.get_device_properties(_device("get_device_max_shared_memory_size", device_id))
+    return properties.shared_memory_per_block_optin
 
 
 def get_device_property(device_id: int | None = None) -> Any:

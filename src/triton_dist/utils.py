@@ -26,7 +26,7 @@ from .device_info import (
     supports_p2p_native_atomic,
     torch_stream_max_priority,
 )
-from .errors import InvalidArgumentError, NotInitializedError
+from .errors import InvalidArgumentError, NoDeviceError, NotInitializedError
 from .runtime import streams, symmetric, world
 from .runtime.foreign_streams import as_stream
 from .script_helpers import (
@@ -122,6 +122,8 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
     """
     import torch.distributed as dist
 
+    if seed is not None:
+        _check_seed("initialize_distributed", seed)
     world.initialize()
     context = world.require_world("initialize_distributed")
     if not dist.is_initialized():
@@ -136,6 +138,10 @@ def initialize_distributed(seed: int | None = None, initialize_shmem: bool = Tru
 
 def init_nvshmem_by_torch_process_group(pg: dist.ProcessGroup) -> None:
     """Make symmetric memory ready for the ranks of ``pg``, which must be all ranks. Every one of them calls it."""
+    import torch.distributed as dist
+
+    if not isinstance(pg, dist.ProcessGroup):
+        raise InvalidArgumentError(f"init_nvshmem_by_torch_process_group: {pg!r} is not a process group; pass one of all ranks")
     world.initialize()
     context = world.require_world("init_nvshmem_by_torch_process_group")
     if pg.size() != context.world_size:
@@ -188,9 +194,16 @@ def nvshmem_create_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Ten
 def nvshmem_create_tensors(shape: Sequence[int], dtype: torch.dtype, rank: int, local_world_size: int) -> list[torch.Tensor]:
     """Create a symmetric tensor and return it as seen on each rank of this node; entry ``rank % local_world_size`` is our own.
 
-    rank: this rank in the world. local_world_size: ranks on each node.
+    rank: this rank in the world. local_world_size: ranks on each node. Raises InvalidArgumentError if they are not this world's.
     """
     _require_shmem("nvshmem_create_tensors")
+    context = world.require_world("nvshmem_create_tensors")
+    for name, value, expected, source in (
+        ("rank", rank, context.rank, "triton_dist.rank()"),
+        ("local_world_size", local_world_size, context.local_world_size, "get_triton_dist_local_world_size()"),
+    ):
+        if value != expected:
+            raise InvalidArgumentError(f"nvshmem_create_tensors: {name}={value!r}, but here it is {expected}; pass {source}")
     tensor = symmetric.symm_empty(shape, dtype)
     first = rank // local_world_size * local_world_size
     return [tensor if peer == rank else symmetric.symm_peer(tensor, peer) for peer in range(first, first + local_world_size)]
@@ -256,9 +269,15 @@ def rand_tensor(shape: Sequence[int], dtype: torch.dtype, device: str | torch.de
     """A tensor of random numbers: in [-1, 1] for floats, in the dtype's range up to ±127 for integers, any for bool.
 
     device: "cuda" means the active machine's device, so that scripts run unchanged on the simulator.
+    Raises InvalidArgumentError for another dtype, NoDeviceError for "cuda" where there is neither a GPU nor a world.
     """
-    if str(device).split(":")[0] == "cuda" and world.is_initialized():
-        device = streams.device()
+    if not isinstance(dtype, torch.dtype) or dtype.is_complex:
+        raise InvalidArgumentError(f"rand_tensor: dtype={dtype!r} must be torch's of floats, integers or bool")
+    if str(device).split(":")[0] == "cuda":
+        if world.is_initialized():
+            device = streams.device()
+        elif not torch.cuda.is_available():
+            raise NoDeviceError(f"rand_tensor on {str(device)!r}: there is no GPU, and no world of the simulator's; pass device='cpu'")
     if dtype.is_floating_point:
         return (torch.rand(tuple(shape), device=device) * 2 - 1).to(dtype)
     if dtype == torch.bool:
@@ -268,10 +287,16 @@ def rand_tensor(shape: Sequence[int], dtype: torch.dtype, device: str | torch.de
 
 
 def init_seed(seed: int = 0) -> None:
-    """Seed torch's, numpy's and Python's random states of this rank."""
+    """Seed torch's, numpy's and Python's random states of this rank. Raises InvalidArgumentError unless it is an integer of 64 bits."""
+    _check_seed("init_seed", seed)
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
-    random.seed(seed)
+    random.seed(int(seed))
+
+
+def _check_seed(what: str, seed: object) -> None:
+    if not isinstance(seed, (int, np.integer)) or not -(1 << 63) <= seed < 1 << 64:
+        raise InvalidArgumentError(f"{what}: seed={seed!r} must be an integer of 64 bits")
 
 
 def get_bool_env(env: str, default_value: bool) -> bool:
