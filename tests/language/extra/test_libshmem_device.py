@@ -5,6 +5,8 @@ Tests that take ``world`` run on simulated ranks here, and in ``tests/gpu`` on G
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 import triton
@@ -15,7 +17,10 @@ import triton_dist.language as dl
 from tests.worlds.world import meet
 from triton_dist import utils
 from triton_dist.language.extra import libshmem_device as shmem
+from triton_dist.language.extra.cuda import libshmem_device as shmem_of_cuda
 from triton_dist.language.extra.cuda.language_extra import __syncthreads, threads_per_warp, tid
+from triton_dist.language.extra.hip import libshmem_device as shmem_of_hip
+from triton_dist.sim.simulate import simulate
 
 WORLD_SIZES = [1, 2, 3, 4]
 LEVELS = ["thread", "warp", "block"]
@@ -606,3 +611,30 @@ def test_remote_pointers(world, world_size):
         assert found[:16] == [100 * ((rank + 1) % world_size) + index for index in range(16)]
         assert found[16:20] == [1, 1, 1, 1]
         assert found[20 : 20 + world_size] == [100 * peer for peer in range(world_size)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["cuda.libshmem_device", "cuda.libnvshmem_device", "hip.libshmem_device", "hip.librocshmem_device"],
+)
+def test_the_names_are_found_under_each_vendor(path):
+    vendor, name = path.split(".")
+    module = importlib.import_module(f"triton_dist.language.extra.{path}")
+    assert getattr(importlib.import_module(f"triton_dist.language.extra.{vendor}"), name) is module
+    assert module.__all__ == shmem.__all__ and all(getattr(module, each) is getattr(shmem, each) for each in shmem.__all__)
+
+
+@triton_dist.jit
+def put_by_the_vendors_path_kernel(target, source, COUNT: tl.constexpr):
+    shmem_of_cuda.putmem_block(target, source, COUNT * 4, (shmem_of_hip.my_pe() + 1) % shmem_of_cuda.n_pes())
+
+
+def test_kernels_call_them_by_each_vendors_path():
+    def fn():
+        target, source = triton_dist.symm_zeros((4,), torch.int32), triton_dist.symm_empty((4,), torch.int32)
+        source.fill_(triton_dist.rank())
+        put_by_the_vendors_path_kernel[(1,)](target, source, COUNT=4)
+        utils.nvshmem_barrier_all_on_stream()
+        return target.tolist()
+
+    assert simulate(fn, 3) == [[2] * 4, [0] * 4, [1] * 4]
