@@ -32,6 +32,7 @@ LEGAL = [
     "L: { L: mov.u32 %r0, 1; }", "ret.uni;", ".loc 1 2 3\nmov.b32 %r0, %r1;", ".pragma \"nounroll\"; mov.b32 %r0, %r1;",
     ".shared .align 8 .b32 t[4][4]; st.shared.b32 [t+60], %r0;", ".shared .b32 t[4]; mov.u32 %r0, t+8;",
     ".shared .b32 t[4]; mov.u32 %r0, t;",
+    ".shared .b32 t; mapa.shared::cluster.u32 %r0, t, 0; getctarank.shared::cluster.u32 %r1, t;",
 ]  # fmt: skip
 ELSEWHERE = [
     "mov.u32 %r0, %envreg0;", "mov.u32 %r0, %envreg31;", "mov.u32 %r0, %pm0;", "mov.u64 %d0, %pm7_64;", "mov.u32 %r0, %dynamic_smem_size;",

@@ -117,7 +117,7 @@ def contents(instruction: Instruction, operand: Operand, width: int, constants: 
             constant = np.array([operand.bits(width)], np.dtype(f"u{width // 8}"))
         return lambda frame: constant
     if isinstance(operand, Variable):
-        if instruction.opcode != "mov" or width not in (32, 64):
+        if instruction.opcode not in ("mov", "mapa", "getctarank") or width not in (32, 64):
             raise instruction.wrong(f"mov takes the address of {operand.name}, into a register of 32 or 64 bits")
         return _address_of(operand, np.dtype(f"u{width // 8}"))
     if isinstance(operand, Special):

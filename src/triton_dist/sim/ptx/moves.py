@@ -124,7 +124,7 @@ def _in_cluster(instruction: Instruction) -> Run:
         raise instruction.unsupported("generic addresses are global ones; write .shared::cluster")
     kind = form.type(("u32", "u64"))
     form.done(3 if maps else 2)
-    read = contents(instruction, instruction.operands[1], kind.bits, "")
+    read = contents(instruction, instruction.operands[1], kind.bits, "su")
     write = writer(instruction, instruction.operands[0], kind if maps else TYPES["u32"])
     if not maps:
         return lambda frame, mask: write(frame, np.zeros(1, np.uint32), mask)
