@@ -34,7 +34,7 @@ def _register_aot(app: Any, typer: Any) -> None:
     ) -> None:
         """Compile kernels ahead of time: C source, a header and a shared library. No GPU is needed."""
         from .compile_aot import build_library
-        from .kernel_signature import load_kernel
+        from .kernel_file import load_kernel
 
         try:
             built = build_library(

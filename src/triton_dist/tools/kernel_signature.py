@@ -1,4 +1,4 @@
-"""A kernel to compile without a launch: which file and name, and the types and constants of its arguments, from text.
+"""A kernel to compile without a launch: the types and constants of its arguments, from text.
 
 The text is that of ``triton.tools.compile``: for each argument, in order, a type with an optional hint ("*fp32:16", "i32", "i32:1"), or a
 value that is compiled in. Beyond it, values may be given by name, and may be anything Python can write down, or the name of a dtype.
@@ -7,28 +7,29 @@ value that is compiled in. Beyond it, values may be given by name, and may be an
 from __future__ import annotations
 
 import ast
-import importlib.util
+import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import torch
 import triton.language as tl
+from triton._utils import canonicalize_dtype
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from ..errors import InvalidArgumentError
-from ..sim.ir import split_top_level
 
 HINTS = (1, 16)
-"""What a hint may say: the argument is 1, or a multiple of 16."""
+"""What a hint may say: the argument is 1, or a multiple of 16. Pointers are never 1, and floating-point numbers have no hints."""
 
 SCALARS = ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64")
 """Types of arguments that are no pointers, as signatures name them."""
 
 _ELEMENTS = (*SCALARS, "u1", "fp8e4nv", "fp8e5", "fp8e4b15", "fp8e4b8", "fp8e5b16")
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
+"""A quoted text, or a letter outside of one."""
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[[\d, ]+\]>")
 
 
@@ -82,47 +83,6 @@ def jit_function(kernel: Any) -> JITFunction:
     return found
 
 
-def load_kernel(place: str) -> Any:
-    """The kernel ``file.py:name``, or ``package.module:name``; the file is run, from its own folder.
-
-    Raises InvalidArgumentError where there is no such file, module or kernel; and what the file raises.
-    """
-    where, colon, name = place.rpartition(":")
-    if not colon or not where or not name.isidentifier():
-        raise InvalidArgumentError(f"{place!r}: give a file and the name of a kernel in it, as in kernels.py:my_kernel")
-    module = _module_of_file(Path(where)) if where.endswith(".py") else _module_by_name(where)
-    try:
-        kernel = getattr(module, name)
-    except AttributeError:
-        known = sorted(key for key, value in vars(module).items() if isinstance(value, JITFunction) or hasattr(value, "fn"))
-        raise InvalidArgumentError(f"{where} has no {name!r}; kernels there: {', '.join(known) or 'none'}") from None
-    jit_function(kernel)
-    return kernel
-
-
-def _module_of_file(path: Path) -> Any:
-    if not path.is_file():
-        raise InvalidArgumentError(f"there is no file {str(path)!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise InvalidArgumentError(f"{path} can't be read as a Python file")
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _module_by_name(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise InvalidArgumentError(f"there is no module {name!r}") from None
-
-
 def read_signature(
     kernel: Any, signature: str | Sequence[str] | Mapping[str, str] = "", constants: Mapping[str, Any] | None = None
 ) -> KernelSignature:
@@ -134,19 +94,23 @@ def read_signature(
     Raises InvalidArgumentError for names that the kernel does not have, missing or superfluous items, and unknown types.
     """
     function = jit_function(kernel)
+    if constants is not None and not isinstance(constants, Mapping):
+        raise InvalidArgumentError(f"{function.__name__}: constants={constants!r} must be a mapping of names of arguments to values")
     given = dict(constants or {})
-    unknown = sorted(set(given) - set(function.arg_names))
+    unknown = sorted(set(map(str, given)) - set(function.arg_names))
     if isinstance(signature, Mapping):
-        unknown += sorted(set(signature) - set(function.arg_names))
+        unknown += sorted(set(map(str, signature)) - set(function.arg_names))
         items = dict(signature)
-    else:
-        listed = split_top_level(signature) if isinstance(signature, str) else list(signature)
+    elif isinstance(signature, Sequence):
+        listed = _split_items(signature) if isinstance(signature, str) else list(signature)
         free = [name for name in function.arg_names if name not in given]
         if len(listed) > len(free):
             raise InvalidArgumentError(
                 f"{function.__name__}: {len(listed)} items for {len(free)} arguments ({', '.join(free)}); give one item an argument"
             )
         items = dict(zip(free, listed, strict=False))
+    else:
+        raise InvalidArgumentError(f"{function.__name__}: signature={signature!r} must be a text, a list of items, or items by name")
     if unknown:
         raise InvalidArgumentError(
             f"{function.__name__} has no argument {', '.join(unknown)}; its arguments are {', '.join(function.arg_names)}"
@@ -158,13 +122,48 @@ def read_signature(
         if name in given:
             continue
         if name in items:
-            _read_item(function, parameter, str(items[name]), types, hints, given)
+            item = items[name] if isinstance(items[name], str) else item_text(f"{function.__name__}: {name}", items[name])
+            _read_item(function, parameter, item, types, hints, given)
         elif parameter.has_default:
             given[name] = getattr(parameter.default, "value", parameter.default)
         else:
             kind = "a value (it is a constexpr)" if parameter.is_constexpr else "a type"
             raise InvalidArgumentError(f"{function.__name__}: the signature has no item for {name!r}; give {kind}")
     return KernelSignature(function, types, {name: given[name] for name in function.arg_names if name in given}, hints)
+
+
+def _split_items(text: str) -> list[str]:
+    """Split at commas outside of brackets and quotes; a comma at the end counts for nothing."""
+    parts, depth = [""], 0
+    for token in _TOKEN.findall(text):
+        depth += (token in "([{<") - (token in ")]}>")
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    parts = [part.strip() for part in parts]
+    return parts if parts[-1] else parts[:-1]
+
+
+def item_text(what: str, value: Any) -> str:
+    """A value as an item of a signature: what ``read_value`` makes of it is that value. what: it is for, in errors.
+
+    Raises InvalidArgumentError for what is no number, text, dtype or None, nor a tuple of such.
+    """
+    if isinstance(value, tl.constexpr):
+        value = value.value
+    if isinstance(value, (tl.dtype, torch.dtype)):
+        return str(canonicalize_dtype(value))
+    if not is_plain(value):
+        raise InvalidArgumentError(f"{what}: {value!r} is no value to compile in; give a number, a text, a dtype, True, False or None")
+    return repr(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether Python can write it down: a number, a text, True, False, None, or a tuple of such."""
+    if isinstance(value, tuple):
+        return all(map(is_plain, value))
+    return value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value)
 
 
 def _read_item(function: Any, parameter: Any, item: str, types: dict[str, str], hints: dict[str, int], constants: dict[str, Any]) -> None:
@@ -177,17 +176,25 @@ def _read_item(function: Any, parameter: Any, item: str, types: dict[str, str], 
     if is_type(kind.strip()):
         types[parameter.name] = kind.strip()
         if colon:
-            if hint.strip() not in map(str, HINTS):
-                raise InvalidArgumentError(f"{function.__name__}: {parameter.name}: {item!r}: a hint is 1 or 16")
-            hints[parameter.name] = int(hint)
+            hints[parameter.name] = _read_hint(f"{function.__name__}: {parameter.name}: {item!r}", kind.strip(), hint.strip())
         return
     try:
         constants[parameter.name] = ast.literal_eval(item)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise InvalidArgumentError(
             f"{function.__name__}: {parameter.name}: {item!r} is no type and no value; types are {', '.join(SCALARS)}, pointers such as "
             '"*fp32", each with ":16" where it is a multiple of 16'
         ) from None
+
+
+def _read_hint(what: str, kind: str, hint: str) -> int:
+    if hint not in map(str, HINTS):
+        raise InvalidArgumentError(f"{what}: a hint is 1 or 16")
+    if kind.startswith("*") and hint == "1":
+        raise InvalidArgumentError(f"{what}: a pointer has the hint :16 only; leave :1 out")
+    if not kind.startswith(("*", "i", "u")):
+        raise InvalidArgumentError(f"{what}: integers have the hints :1 and :16, pointers :16, and {kind} none; leave it out")
+    return int(hint)
 
 
 def is_type(text: str) -> bool:
@@ -215,8 +222,12 @@ def read_value(text: str, what: str) -> Any:
         return found
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise InvalidArgumentError(f"{what}: {text!r} is no value; give a number, True, False, None, a quoted text, or a dtype") from None
+
+
+TARGETS = (70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
+"""Compute capabilities of GPUs that Triton compiles for."""
 
 
 def read_target(text: str) -> int:
@@ -224,4 +235,6 @@ def read_target(text: str) -> int:
     found = re.fullmatch(r"(?:sm_|cuda:)?(\d{2,3})a?(?::32)?", str(text).strip())
     if not found:
         raise InvalidArgumentError(f"target {text!r}: give a compute capability such as sm_90 or sm_100")
+    if int(found[1]) not in TARGETS:
+        raise InvalidArgumentError(f"target {text!r}: no GPU that Triton compiles for has it; give one of {', '.join(map(str, TARGETS))}")
     return int(found[1])

@@ -13,7 +13,8 @@ from tests.tools.compile_aot.kernels import push_kernel, scale_kernel
 from triton_dist.errors import InvalidArgumentError
 from triton_dist.tools import aot_compile_spaces, dump_c_code, kernel_name_suffix, make_ast_source, materialize_c_params
 from triton_dist.tools.compile_aot import spaces_of
-from triton_dist.tools.kernel_signature import load_kernel, read_signature, read_target
+from triton_dist.tools.kernel_file import load_kernel
+from triton_dist.tools.kernel_signature import read_signature, read_target
 
 
 @triton.jit
@@ -144,9 +145,60 @@ def test_kernels_by_name(tmp_path):
         (f"{file}:two_kernel", "has no 'two_kernel'; kernels there: one_kernel"),
         (f"{file}:other", "is no Triton kernel"),
         ("no_such_module:kernel", "there is no module 'no_such_module'"),
+        (".relative:kernel", "no name of a module"),
+        ("a..b:kernel", "no name of a module"),
+        ("kernels.txt/a:kernel", "no name of a module"),
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             load_kernel(place)
+
+
+def test_a_file_is_a_module_while_it_is_run(tmp_path):
+    """Dataclasses with texts for annotations look it up; a file may have the name of a module that it imports."""
+    head = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport triton\n@dataclass\nclass Tile:\n    rows: int = 4\n"
+    )
+    for name in ("with_classes", "triton", "json"):
+        file = tmp_path / f"{name}.py"
+        file.write_text(f"{head}@triton.jit\ndef one_kernel(x):\n    pass\n")
+        before = dict(sys.modules), list(sys.path)
+        assert load_kernel(f"{file}:one_kernel").arg_names == ["x"]
+        assert (dict(sys.modules), list(sys.path)) == before
+
+
+def test_files_of_two_folders_have_their_own_modules(tmp_path):
+    """Also where the modules beside them have the same names, as files and as packages; what an environment has stays."""
+    for number, folder in enumerate((tmp_path / "first", tmp_path / "second")):
+        (folder / "beside_package").mkdir(parents=True)
+        (folder / "environment" / "deeper").mkdir(parents=True)
+        (folder / "environment" / f"kept_{number}.py").write_text("")
+        (folder / "beside_module.py").write_text(f"VALUE = {number}\n")
+        (folder / "beside_package" / "__init__.py").write_text("")
+        (folder / "beside_package" / "inner.py").write_text("import beside_module\nVALUE = 10 + beside_module.VALUE\n")
+        (folder / "kernels.py").write_text(
+            f"import sys; sys.path.append({str(folder / 'environment')!r}); import kept_{number}; sys.path.pop()\n"
+            "import triton, triton.language as tl\nimport beside_module, beside_package.inner\n"
+            "VALUE = beside_package.inner.VALUE\n"
+            "@triton.jit\ndef one_kernel(x, A: tl.constexpr = beside_module.VALUE, B: tl.constexpr = VALUE):\n    pass\n"
+        )
+    try:
+        for number, folder in enumerate((tmp_path / "first", tmp_path / "second")):
+            read = read_signature(load_kernel(f"{folder / 'kernels.py'}:one_kernel"), "i32")
+            assert read.constants == {"A": number, "B": 10 + number}
+            assert str(folder) not in sys.path and not {"beside_module", "beside_package", "beside_package.inner"} & set(sys.modules)
+            assert f"kept_{number}" in sys.modules
+    finally:
+        for number in range(2):
+            sys.modules.pop(f"kept_{number}", None)
+
+
+def test_a_file_that_fails_leaves_nothing_behind(tmp_path):
+    (tmp_path / "beside_it.py").write_text("")
+    (tmp_path / "failing.py").write_text("import beside_it\nraise KeyError('x')\n")
+    before = set(sys.modules), list(sys.path)
+    with pytest.raises(KeyError, match="x"):
+        load_kernel(f"{tmp_path / 'failing.py'}:kernel")
+    assert (set(sys.modules), list(sys.path)) == before
 
 
 def test_the_command_line(tmp_path):

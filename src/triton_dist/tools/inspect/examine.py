@@ -32,7 +32,8 @@ from ...primitives.shared_ledger import bytes_in
 from ...runtime.wait_layout import MARKER
 from ...sim.ir import Operation
 from ..compile_aot.generate import compile_for
-from ..kernel_signature import load_kernel, read_signature, read_target
+from ..kernel_file import load_kernel
+from ..kernel_signature import read_signature, read_target
 from .instructions import block_barriers, bulk_copies, fences, mnemonic, order_of, ordered_instructions, outside_waits, waits
 from .machine_code import examine_machine_code
 from .report import CommunicationReport, Loop, RemoteAccess, Spin
