@@ -190,9 +190,30 @@ def test_the_command_line():
         ((COPY, "--signature", "*fp32"), "the signature has no item for 'target'"),
         (("tests.tools.inspect_kernel.kernels:none",), "has no 'none'"),
         ((COPY, "--target", "gfx942"), "no item"),
+        ((".foo:k",), "'.foo' is no name of a module"),
     ):
         done = command(*arguments)
         assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("num_warps", 3), ("num_warps", 0), ("num_warps", 64), ("num_ctas", 99), ("num_ctas", 0), ("num_stages", -1), ("target", "sm_42"),
+     ("target", "sm_999")],
+)  # fmt: skip
+def test_settings_that_no_kernel_is_compiled_with(option, value):
+    """By the command one line of text and exit code 2, by the function a named error."""
+    typer = pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from triton_dist.tools.cli import _app
+
+    with pytest.raises(InvalidArgumentError, match=f"{option}.*{value}"):
+        inspect_kernel(own_kernel, "*fp32, *fp32, 256", **{option: value})
+    place = "tests.tools.inspect_kernel.kernels:own_kernel"
+    arguments = ["inspect", place, "--signature", "*fp32, *fp32, 256", f"--{option.replace('_', '-')}", str(value)]
+    done = CliRunner().invoke(_app(typer), arguments)
+    assert done.exit_code == 2 and len(done.output.strip().splitlines()) == 1 and option in done.output
 
 
 def test_bad_arguments():

@@ -16,13 +16,17 @@ from triton.backends.compiler import GPUTarget
 
 from ...errors import InvalidArgumentError
 from ..kernel_signature import read_signature
-from .generate import c_name, c_type, check_name, compile_for, grid_expressions, refuse_descriptors, suffix_parts
-from .spaces import Space, spaces_of
+from .generate import c_type, compile_for, grid_expressions, refuse_descriptors, suffix_parts
+from .names import argument_names
+from .spaces import Space
 
 TARGETS = ("gfx942",)
 """Architectures that kernels of this package are compiled for in its tests."""
 
 _WARP = 64
+Spaces = Sequence[tuple[Any, Space]]
+"""Spaces, each with its kernel."""
+
 _BEHIND = "uint64_t global_scratch, uint64_t profile_scratch"
 
 
@@ -52,44 +56,41 @@ def amd_target(text: str) -> str | None:
     return found[1]
 
 
-def write_code_objects(kernels: Sequence[Any], place: Path, library: str, arch: str) -> tuple[Path, list[Path], dict[str, int]]:
-    """Compile the spaces of some kernels for an AMD GPU.
+def write_code_objects(spaces: Spaces, place: Path, library: str, arch: str) -> tuple[Path, list[Path], dict[str, int]]:
+    """Compile spaces for an AMD GPU. spaces: each with its kernel. place: a folder that is there.
 
     Returns the header, the code objects, and the number of algorithms of each space. Raises InvalidArgumentError.
     """
     found: list[_CodeObject] = []
     counts: dict[str, int] = {}
-    for kernel in kernels:
-        for space in spaces_of(kernel).values():
-            if space.name in counts:
-                raise InvalidArgumentError(f"two kernels have a space {space.name!r}; each needs a name of its own")
-            counts[space.name] = len(space.algorithms)
-            found += _compiled(kernel, space, arch)
-    place.mkdir(parents=True, exist_ok=True)
+    for kernel, space in spaces:
+        counts[space.name] = len(space.algorithms)
+        found += _compiled(kernel, space, library, arch)
     paths = [place / f"{each.name}.hsaco" for each in found]
     for path, each in zip(paths, found, strict=True):
         path.write_bytes(each.image)
-    header = place / f"{check_name(library)}.h"
+    header = place / f"{library}.h"
     header.write_text(_header(library, arch, found))
     return header, paths, counts
 
 
-def _compiled(kernel: Any, space: Space, arch: str) -> list[_CodeObject]:
+def _compiled(kernel: Any, space: Space, library: str, arch: str) -> list[_CodeObject]:
     made = []
     for algorithm, variants in enumerate(space.algorithms):
         for variant in variants:
             read = read_signature(kernel, variant.signature)
             refuse_descriptors(space.name, read)
+            c_names = argument_names(read.types, space.name, library)
             compiled = compile_for(read, GPUTarget("hip", arch, _WARP), variant.options)
             warps, _, shared = compiled.packed_metadata[:3]
             parts = suffix_parts(read, {**variant.options, "target": arch, "world_size": space.world_size})
             taken = {name: kind for name, kind in read.types.items() if name not in read.ones}
-            arguments = [f"{c_type(kind)} {c_name(name)}" for name, kind in taken.items()]
+            arguments = [f"{c_type(kind)} {c_names[name]}" for name, kind in taken.items()]
             made.append(
                 _CodeObject(
                     space.name, algorithm, "_".join((space.name, *parts)), compiled.metadata.name, _WARP * warps, shared,
-                    ", ".join([*arguments, _BEHIND]), tuple(grid_expressions(space.name, variant.grid, read)),
-                    " ".join(f"{c_name(name)}:{hint}" for name, hint in read.hints.items()), compiled.asm["hsaco"],
+                    ", ".join([*arguments, _BEHIND]), tuple(grid_expressions(space.name, variant.grid, read, c_names)),
+                    " ".join(f"{c_names[name]}:{hint}" for name, hint in read.hints.items()), compiled.asm["hsaco"],
                 )
             )  # fmt: skip
     return made

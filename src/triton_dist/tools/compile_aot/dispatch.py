@@ -156,6 +156,8 @@ def check_alike(name: str, algorithms: Algorithms) -> None:
     if not first:
         raise InvalidArgumentError(f"{name}: a kernel of a library takes one argument at least")
     for params in (params for variants in algorithms for params in variants):
+        if not params["signature"]:
+            raise InvalidArgumentError(f"{name}: a signature says of every argument that it is 1; leave one of the hints :1 out")
         if params["full_signature"] != first:
             raise InvalidArgumentError(
                 f"{name}: its variants take different arguments: ({first}) and ({params['full_signature']}); what is a constant in one "

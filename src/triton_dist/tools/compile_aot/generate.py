@@ -7,6 +7,7 @@ compile nor to link, a failure is a code instead of the end of the process, and 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from ...jit_function import compile_and_prepare
 from ...runtime.address_map import CONTEXT
 from ...runtime.context_layout import PAGE_BYTES
 from ..kernel_signature import KernelSignature, read_signature, read_target
+from .names import argument_names, check_function_name, check_name
+from .options import check_options, check_world_size
 
 C_TYPES = {
     "i1": "int8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
@@ -28,14 +31,6 @@ C_TYPES = {
     "fp16": "uint16_t", "bf16": "uint16_t", "fp32": "float", "fp64": "double",
 }  # fmt: skip
 """C types of scalars; 16-bit floating-point numbers are passed as their bits. Pointers are ``uint64_t``, device addresses."""
-
-_C_WORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long register restrict
-return short signed sizeof static struct switch typedef union unsigned void volatile while"""
-_CPP_WORDS = """asm bool catch class delete false friend namespace new operator private protected public template this throw true try
-typename using virtual"""
-_OWN_WORDS = "stream algo_id algorithms arguments code image kernel scratch profile cdiv"
-_TAKEN = frozenset(f"{_C_WORDS} {_CPP_WORDS} {_OWN_WORDS}".split())
-"""Words of C and C++, and the names that the C code itself has beside the arguments: an argument of such a name gets an underscore."""
 
 _MOST_STATIC = 48 * 1024
 _NUMBER = re.compile(r"\b(0x[0-9a-fA-F]+|\d{12,})\b")
@@ -71,8 +66,11 @@ def kernel_name_suffix(
     In the hints a number is the place of an argument, ``d`` says that it is a multiple of 16, ``c`` that it is 1.
     target, world_size, options: see ``materialize_c_params``. Raises InvalidArgumentError.
     """
-    settings = {**options, "target": read_target(str(target)), "world_size": world_size}
-    return "_".join(suffix_parts(read_signature(kernel, signature, constants), settings))
+    read = read_signature(kernel, signature, constants)
+    check_world_size(read.kernel.__name__, world_size)
+    arch = _cuda_target(read.kernel.__name__, target)
+    check_options(make_backend(GPUTarget("cuda", arch, 32)), options)
+    return "_".join(suffix_parts(read, {**options, "target": arch, "world_size": world_size}))
 
 
 def suffix_parts(signature: KernelSignature, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -89,10 +87,7 @@ def compile_for(signature: KernelSignature, target: GPUTarget, options: Mapping[
     options: of Triton's backend. Raises InvalidArgumentError for others, and what Triton raises for a kernel that does not compile.
     """
     backend = make_backend(target)
-    known = vars(backend.parse_options({}))
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise InvalidArgumentError(f"no compile option {', '.join(unknown)}; Triton {triton.__version__} has {', '.join(sorted(known))}")
+    check_options(backend, options)
     source = signature.source()
     parsed = backend.parse_options({**options, **source.parse_options()})
     return compile_and_prepare(triton.compile, backend, source, target=target, options=dict(vars(parsed)))
@@ -118,7 +113,9 @@ def materialize_c_params(
     options: of Triton's compilation. Raises InvalidArgumentError, and what Triton raises for a kernel that does not compile.
     """
     read = read_signature(kernel, signature, constants)
-    name = check_name(name or read.kernel.__name__)
+    name = check_function_name(read.kernel.__name__ if name is None else name)
+    check_name(library, "library")
+    check_world_size(name, world_size)
     refuse_descriptors(name, read)
     arch = _cuda_target(name, target)
     compiled = compile_for(read, GPUTarget("cuda", arch, 32), options)
@@ -128,20 +125,21 @@ def materialize_c_params(
     warps, blocks, shared = compiled.packed_metadata[:3]
     kept = [argument for argument in read.types if argument not in read.ones]
     sig_hash, hints = suffix_parts(read, {**options, "target": arch, "world_size": world_size})
-    x, y, z = grid_expressions(name, grid, read)
+    c_names = argument_names(read.types, name, library)
+    x, y, z = grid_expressions(name, grid, read, c_names)
     return {
         "kernel_name": f"{name}_{sig_hash}_{hints}",
         "original_name": name,
-        "library": check_name(library),
+        "library": library,
         "symbol": metadata.name,
         "signature_hash": sig_hash,
         "hints": hints,
-        "arguments": " ".join(map(c_name, read.types)),
+        "arguments": " ".join(c_names.values()),
         "argument_types": " ".join(c_type(kind) for kind in read.types.values()),
         "argument_hints": " ".join(str(read.hints.get(argument, 0)) for argument in read.types),
-        "signature": ", ".join(f"{c_type(read.types[argument])} {c_name(argument)}" for argument in kept),
-        "full_signature": ", ".join(f"{c_type(kind)} {c_name(argument)}" for argument, kind in read.types.items()),
-        "pointers": "".join(f"&{c_name(argument)}, " for argument in kept),
+        "signature": ", ".join(f"{c_type(read.types[argument])} {c_names[argument]}" for argument in kept),
+        "full_signature": ", ".join(f"{c_type(kind)} {c_names[argument]}" for argument, kind in read.types.items()),
+        "pointers": "".join(f"&{c_names[argument]}, " for argument in kept),
         "description": _described(read, {**options, "target": f"sm_{arch}"}),
         "algorithm": f"warps{metadata.num_warps}xstages{metadata.num_stages}",
         "grid_x": x,
@@ -158,18 +156,6 @@ def materialize_c_params(
         "scratch": str(getattr(metadata, "global_scratch_size", 0) or 0),
         "image": _as_text(compiled.asm["cubin"]),
     }
-
-
-def check_name(name: str) -> str:
-    """The name, if C takes it. Raises InvalidArgumentError."""
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not name.strip("_"):
-        raise InvalidArgumentError(f"{name!r} can't be a name in C; give letters, digits and underscores")
-    return name
-
-
-def c_name(argument: str) -> str:
-    """An argument's name in C. Raises InvalidArgumentError."""
-    return check_name(f"{argument}_" if argument in _TAKEN else argument)
 
 
 def c_type(kind: str) -> str:
@@ -201,22 +187,22 @@ def _cuda_target(name: str, target: str | int) -> int:
     return read_target(str(target))
 
 
-def grid_expressions(name: str, grid: Grid, signature: KernelSignature) -> list[str]:
+def grid_expressions(name: str, grid: Grid, signature: KernelSignature, c_names: Mapping[str, str]) -> list[str]:
     """The grid's three expressions with constants filled in and arguments by their names in C. Raises InvalidArgumentError."""
-    if isinstance(grid, str) or len(grid) != 3:
+    if isinstance(grid, str) or not isinstance(grid, Sequence) or len(grid) != 3:
         raise InvalidArgumentError(f"{name}: grid {grid!r}; give three expressions, as in ['cdiv(n, %BLOCK)', '1', '1']")
     values = {**signature.constants, **dict.fromkeys(signature.ones, 1)}
 
     def replaced(match: re.Match[str]) -> str:
         word = match[0]
+        if word == "cdiv" and match.string[match.end() :].lstrip().startswith("("):
+            return word
         if word in values:
             if not isinstance(values[word], int):
                 raise InvalidArgumentError(f"{name}: the grid names {word}, which is {values[word]!r}, no integer")
             return str(int(values[word]))
         if word in signature.types:
-            return c_name(word)
-        if word == "cdiv":
-            return word
+            return c_names[word]
         raise InvalidArgumentError(
             f"{name}: the grid names {word!r}, which is no argument and no constant; there are {', '.join((*signature.types, *values))}"
         )
@@ -287,14 +273,33 @@ CUresult {kernel_name}(CUstream stream{comma}{signature}) {{
 """
 
 
+_FILLED = frozenset(re.findall(r"(?<!{){(\w+)}", _HEADER + _SOURCE)) - {"comma"}
+"""Names of what the two texts are filled with."""
+
+
+def make_folder(path: str | Path) -> Path:
+    """A folder for files, made if it is not there. Raises InvalidArgumentError where that can't be."""
+    try:
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgumentError(f"the folder {str(path)!r} can't be made: {why}; give the path of a folder") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidArgumentError(f"the folder {str(path)!r} can't be written to; give another one")
+    return folder
+
+
 def dump_c_code(out_path: str | Path, params: Mapping[str, str]) -> tuple[Path, Path]:
     """Write the C source and header of a compiled kernel; returns their paths.
 
     out_path: a folder, which is made if it is not there. params: what ``materialize_c_params`` gave. The source includes the runtime
-    header of its library, which ``build_library`` writes beside it.
+    header of its library, which ``build_library`` writes beside it. Raises InvalidArgumentError.
     """
-    folder = Path(out_path)
-    folder.mkdir(parents=True, exist_ok=True)
+    missing = sorted(_FILLED - set(params)) if isinstance(params, Mapping) else sorted(_FILLED)
+    if missing:
+        raise InvalidArgumentError(f"dump_c_code: params has no {', '.join(missing)}; pass what materialize_c_params gave")
+    folder = make_folder(out_path)
     filled = {**params, "comma": ", " if params["signature"] else ""}
     source, header = folder / f"{params['kernel_name']}.c", folder / f"{params['kernel_name']}.h"
     source.write_text(_SOURCE.format(**filled))

@@ -14,7 +14,8 @@ import triton
 from ...errors import InvalidArgumentError, MissingToolError, ToolFailedError
 from .code_objects import amd_target, write_code_objects
 from .dispatch import Algorithms, check_alike, library_header, library_source, runtime_text
-from .generate import check_name, dump_c_code, materialize_c_params
+from .generate import dump_c_code, make_folder, materialize_c_params
+from .names import check_name, check_symbols
 from .spaces import Space, Variant, spaces_of
 
 _HERE = Path(__file__).parent
@@ -49,20 +50,19 @@ def build_library(
     compiler: the C compiler's command. sources_only: write the C files and no library.
     Raises InvalidArgumentError, MissingToolError, ToolFailedError, and what Triton raises for a kernel that does not compile.
     """
-    check_name(name)
-    place = Path(folder)
+    check_name(name, "library")
+    spaces = _spaces(kernels)
+    place = make_folder(folder)
     amd = amd_target(str(target))
     if amd is not None:
-        header, objects, counts = write_code_objects(kernels, place, name, amd)
+        header, objects, counts = write_code_objects(spaces, place, name, amd)
         return Library(name, header, (), None, counts, tuple(objects))
+    check_symbols(name, [space.name for _, space in spaces])
+    compiler_command = [] if sources_only else _command(compiler)
     functions: dict[str, Algorithms] = {}
-    for kernel in kernels:
-        for space in spaces_of(kernel).values():
-            if space.name in functions:
-                raise InvalidArgumentError(f"two kernels have a space {space.name!r}; each is a C function and needs a name of its own")
-            functions[space.name] = _compile_space(kernel, space, name, target)
-            check_alike(space.name, functions[space.name])
-    place.mkdir(parents=True, exist_ok=True)
+    for kernel, space in spaces:
+        functions[space.name] = _compile_space(kernel, space, name, target)
+        check_alike(space.name, functions[space.name])
     header = place / f"{name}.h"
     header.write_text(library_header(name, functions))
     for file in ("runtime.h", "runtime.c", "join.c"):
@@ -72,8 +72,20 @@ def build_library(
     variants = [params for algorithms in functions.values() for algorithm in algorithms for params in algorithm]
     sources = (own, place / f"{name}_runtime.c", place / f"{name}_join.c", *(dump_c_code(place, params)[0] for params in variants))
     counts = {function: len(algorithms) for function, algorithms in functions.items()}
-    shared = None if sources_only else _build(compiler, place / f"lib{name}.so", sources)
+    shared = None if sources_only else _build(compiler_command, place / f"lib{name}.so", sources)
     return Library(name, header, sources, shared, counts)
+
+
+def _spaces(kernels: Any) -> list[tuple[Any, Space]]:
+    """The spaces of all kernels, each with its kernel. Raises InvalidArgumentError."""
+    if isinstance(kernels, str) or not isinstance(kernels, Sequence) or not kernels:
+        raise InvalidArgumentError(f"build_library: kernels={kernels!r} must be a list of at least one kernel, as in [kernel]")
+    found = [(kernel, space) for kernel in kernels for space in spaces_of(kernel).values()]
+    names = [space.name for _, space in found]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidArgumentError(f"two kernels have a space {twice[0]!r}; each is a C function and needs a name of its own")
+    return found
 
 
 def _compile_space(kernel: Any, space: Space, library: str, target: str | int) -> list[list[dict[str, str]]]:
@@ -91,15 +103,22 @@ def cuda_headers() -> Path:
     return Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 
 
-def _build(compiler: str, shared: Path, sources: Sequence[Path]) -> Path:
-    program, *options = compiler.split()
-    if shutil.which(program) is None:
+def _command(compiler: Any) -> list[str]:
+    """A C compiler's command in parts. Raises InvalidArgumentError, MissingToolError."""
+    if not isinstance(compiler, str) or not compiler.split():
+        raise InvalidArgumentError(f"compiler={compiler!r} must be the command of a C compiler, such as 'cc'")
+    parts = compiler.split()
+    if shutil.which(parts[0]) is None:
         raise MissingToolError(
-            f"there is no C compiler {program!r}; install one (gcc or clang), name yours by compiler=, or build {sources[0].parent}/*.c "
-            "elsewhere (sources_only=True)"
+            f"there is no C compiler {parts[0]!r}; install one (gcc or clang), name yours by compiler=, or write the C files alone "
+            "(sources_only=True) and build them elsewhere"
         )
+    return parts
+
+
+def _build(compiler: Sequence[str], shared: Path, sources: Sequence[Path]) -> Path:
     command = [
-        program, *options, "-shared", "-fPIC", "-O2", "-fvisibility=hidden", f"-I{cuda_headers()}", f"-I{shared.parent}", "-o", str(shared),
+        *compiler, "-shared", "-fPIC", "-O2", "-fvisibility=hidden", f"-I{cuda_headers()}", f"-I{shared.parent}", "-o", str(shared),
         *map(str, sources), "-ldl",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
