@@ -90,8 +90,8 @@ def signals_in_a_ring():
         handle.wait_signal(before, channel=1)
         assert tensor.tolist() == [100 * number + before] * 8
         handle.barrier()
-    words.stream_write_value32(words.get_buffer(after, (2,), torch.int32), 1, 7 + rank)
-    words.memset32(word, 0, 5)
+    words.stream_write_value32(words.get_buffer(after, (2,), torch.uint32), 1, 7 + rank)
+    words.memset32(word.view(torch.uint32), 0, 5)
     words.barrier()
     assert word.tolist() == [5, 7 + before]
     words.barrier()

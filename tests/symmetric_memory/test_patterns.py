@@ -92,7 +92,7 @@ def gather_with_progress(waits=True, part=64):
         for step in range(world_size):
             peer = (rank + step) % world_size
             gathered[peer * part : (peer + 1) * part].copy_(handle.get_buffer(peer, (part,), torch.float32))
-            handle.stream_write_value32(progress, offset=peer, val=1)
+            handle.stream_write_value32(progress.view(torch.uint32), offset=peer, val=1)
         handle.barrier()
     consume_kernel[(world_size,)](gathered, progress, out, PART=part, WAITS=waits)
     triton_dist.current_stream().wait_stream(side)

@@ -31,11 +31,14 @@ def _words_of(tensor: torch.Tensor, offset: int, count: int, what: str) -> torch
     if not isinstance(tensor, torch.Tensor):
         raise SymmetricMemoryError(f"{what}: takes a tensor, not {tensor!r}")
     offset, count = whole_number(offset, what, "offset"), whole_number(count, what, "count")
-    if tensor.element_size() != 4 or not tensor.is_contiguous():
-        raise SymmetricMemoryError(f"{what}: takes a contiguous tensor of 32-bit elements, not {tensor.dtype} {list(tensor.shape)}")
+    if tensor.dtype != torch.uint32 or tensor.dim() != 1 or not tensor.is_contiguous():
+        raise SymmetricMemoryError(
+            f"{what}: takes a contiguous tensor of torch.uint32 with one dimension, not {tensor.dtype} {list(tensor.shape)}; "
+            "use .view(torch.uint32).view(-1)"
+        )
     if offset < 0 or count < 1 or offset + count > tensor.numel():
         raise SymmetricMemoryError(f"{what}: words {offset} to {offset + count} of a tensor of {tensor.numel()} elements")
-    return tensor.view(-1)[offset : offset + count]
+    return tensor[offset : offset + count]
 
 
 def _signed(value: int, what: str) -> int:
