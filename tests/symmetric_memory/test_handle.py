@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
+from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 
 from triton_dist.errors import (
@@ -182,7 +183,7 @@ def test_ranks_that_allocate_in_different_orders_still_find_each_other():
 
 def test_words_are_set_in_stream_order():
     def fn():
-        tensor, handle = shared(6, dtype=torch.int32)
+        tensor, handle = shared(6, dtype=torch.uint32)
         _SymmetricMemory.memset32(tensor, offset=1, val=7, count=3)
         _SymmetricMemory.stream_write_value32(tensor, offset=0, val=0xFFFFFFFF)
         handle.memset32(tensor, offset=4, val=8, count=2)
@@ -191,9 +192,12 @@ def test_words_are_set_in_stream_order():
         for wrong in ((6, 1, 1), (-1, 1, 1), (0, -1, 1), (0, 1, 0), (0, 1 << 32, 1)):
             with pytest.raises(SymmetricMemoryError):
                 _SymmetricMemory.memset32(tensor, *wrong)
-        with pytest.raises(SymmetricMemoryError, match="32-bit elements"):
-            _SymmetricMemory.stream_write_value32(tensor.view(torch.int16), 0, 1)
-        return tensor.tolist()
+        for other in (tensor.view(torch.int16), tensor.view(torch.float32), tensor.view(torch.int32), tensor.view(2, 3), tensor[::2]):
+            with pytest.raises(SymmetricMemoryError, match=r"of torch.uint32 with one dimension.*view\(torch.uint32\)"):
+                _SymmetricMemory.stream_write_value32(other, 0, 1)
+            with pytest.raises(SymmetricMemoryError, match=f"not {other.dtype}"):
+                handle.memset32(other, 0, 1)
+        return tensor.view(torch.int32).tolist()
 
     assert simulate(fn, 2, check="all") == [[-1, 7, 7, 7, 9, 9]] * 2
 
@@ -243,6 +247,14 @@ def test_persistent_allocations_come_again():
         assert make().data_ptr() == address
 
     simulate(fn, 1)
+
+
+def test_multicast_is_of_gpus():
+    def fn():
+        return [_SymmetricMemory.has_multicast_support(kind, 0) for kind in (DeviceType.CUDA, DeviceType.CPU)]
+
+    assert simulate(fn, 2, gpu="h100") == [[True, False]] * 2
+    assert simulate(fn, 2, gpu="a100") == [[False, False]] * 2
 
 
 def test_wrong_calls_have_named_errors():

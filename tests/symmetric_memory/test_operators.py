@@ -111,7 +111,7 @@ def test_a_peer_that_overwrites_what_is_reduced_races():
             handle.get_buffer(1, (4,), torch.float32).fill_(2)
             handle.put_signal(1)
         else:
-            ops.stream_write_value32_(x.view(torch.int32), 0, 3)
+            ops.stream_write_value32_(x.view(torch.uint32), 0, 3)
             handle.wait_signal(0)
 
     with pytest.raises(DataRaceError, match=r"x\[0|tensor\[0"):
@@ -149,8 +149,8 @@ def test_gathers_and_scatters(world_size):
         symm_mem.rendezvous(out, group)
         assert torch.equal(ops.multimem_all_gather_out(rows[rank], group, out), rows.flatten(0, 1))
         assert torch.equal(ops._low_contention_all_gather(rows[rank], group), rows.flatten(0, 1))
-        x = symmetric(value(rank, world_size * 2, world_size * 3), group)
-        everyone = sum(value(r, world_size * 2, world_size * 3).double() for r in range(world_size)).float()
+        x = symmetric(value(rank, world_size * 2, world_size * 4), group)
+        everyone = sum(value(r, world_size * 2, world_size * 4).double() for r in range(world_size)).float()
         for last, wanted in ((False, everyone.chunk(world_size)[rank]), (True, everyone.chunk(world_size, -1)[rank])):
             got = ops.reduce_scatter_out(x, group, last, torch.empty(wanted.shape))
             torch.testing.assert_close(got, wanted)
@@ -161,7 +161,7 @@ def test_gathers_and_scatters(world_size):
             torch.testing.assert_close(into, everyone if rank == world_size - 1 else torch.zeros_like(x))
         peers = ops.get_remote_tensors(x, group) if hasattr(ops, "get_remote_tensors") else ()
         for peer, tensor in enumerate(peers):
-            assert torch.equal(tensor, value(peer, world_size * 2, world_size * 3))
+            assert torch.equal(tensor, value(peer, world_size * 2, world_size * 4))
         symm_mem.rendezvous(x, group).barrier()
 
     simulate(fn, world_size, check="all")
@@ -170,6 +170,10 @@ def test_gathers_and_scatters(world_size):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 @pytest.mark.parametrize("gather_dim", [0, 1, -1])
 def test_all_gather_matmul(world_size, gather_dim):
+    def strides(shape):
+        """Shards that are gathered along the middle dimension lie one after the other all the same."""
+        return (shape[2], shape[0] * shape[2], 1) if gather_dim == 1 else torch.empty(shape).stride()
+
     def fn():
         group, rank = world(), dist.get_rank()
         shards = [value(r, 4, 6, 8) for r in range(world_size)]
@@ -179,6 +183,8 @@ def test_all_gather_matmul(world_size, gather_dim):
         assert torch.equal(gathered, whole)
         for out, weight in zip(outs, weights, strict=True):
             torch.testing.assert_close(out, whole @ weight)
+            assert out.stride() == strides(out.shape)
+        assert gathered.stride() == strides(whole.shape)
         assert ops.fused_all_gather_matmul(shards[rank], weights, gather_dim, group, return_A=False)[0] is None
 
     simulate(fn, world_size, check="all")
@@ -351,6 +357,8 @@ def test_wrong_arguments_have_named_errors():
             ops.one_shot_all_reduce_out(x, "sum", group, torch.empty(15))
         with pytest.raises(SymmetricMemoryError, match="not divisible by the 3 ranks"):
             ops.reduce_scatter_out(x, group, False, torch.empty(1))
+        with pytest.raises(SymmetricMemoryError, match="8 bytes for each rank are not divisible by 16"):
+            ops.reduce_scatter_out(x.view(-1)[:12].view(2, 6), group, True, torch.empty(2, 2))
         with pytest.raises(SymmetricMemoryError, match="not one of"):
             ops.fused_matmul_reduce_scatter(torch.ones(3, 3), torch.ones(3, 3), "max", 0, group)
         with pytest.raises(NotSymmetricError, match="NVSHMEM"):

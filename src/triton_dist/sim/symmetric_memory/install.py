@@ -14,6 +14,7 @@ import torch.distributed._symmetric_memory as torch_module
 import torch.utils._triton as torch_triton
 import triton
 from torch._C import _distributed_c10d as c10d_module
+from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 
 from ...errors import SymmetricMemoryError, UnsupportedOperationError
@@ -247,7 +248,7 @@ def _is_symm_mem_tensor(rank: RankContext, tensor: torch.Tensor) -> bool:
 
 
 def _has_multicast_support(rank: RankContext, device_type: Any, device_index: int = 0) -> bool:
-    return allocations_of(rank).has_multicast
+    return DeviceType(device_type) == DeviceType.CUDA and allocations_of(rank).has_multicast
 
 
 def _no_pool(rank: RankContext, device: Any) -> None:

@@ -21,11 +21,11 @@ def _all_gather_matmul(
     """The shards ``A`` of all ranks along ``gather_dim``, and its products with ``Bs``."""
     name = "fused_all_gather_matmul"
     gather_dim = dimension(gather_dim, A.dim(), name, "gather_dim")
-    gathered = A.new_empty(_grown(A, gather_dim, team_of(rank, group_name).size))
+    gathered = _empty(_grown(A, gather_dim, team_of(rank, group_name).size), gather_dim, A.dtype)
     for B in Bs:
         _check_product(name, gathered, B)
         _check_dtypes(name, A, B)
-    outs = [B.new_empty((*gathered.shape[:-1], B.shape[-1])) for B in Bs]
+    outs = [_empty((*gathered.shape[:-1], B.shape[-1]), gather_dim, B.dtype) for B in Bs]
 
     def run(parts: Sequence[Tensors]) -> None:
         whole = torch.cat([part["A"] for part in parts], gather_dim)
@@ -61,7 +61,7 @@ def _all_gather_scaled_matmul(
     for what, count in counts.items():
         if count != len(Bs):
             raise SymmetricMemoryError(f"{name}: {count} {what} for {len(Bs)} matrices Bs; give one for each")
-    gathered = A.new_empty(_grown(A, gather_dim, team_of(rank, group_name).size))
+    gathered = _empty(_grown(A, gather_dim, team_of(rank, group_name).size), gather_dim, A.dtype)
     for B, B_scale, bias in zip(Bs, B_scales, biases, strict=True):
         _check_product(name, gathered, B)
         _check_scale(name, B, B_scale, bias)
@@ -69,7 +69,7 @@ def _all_gather_scaled_matmul(
     if not sharded and A_scale.numel() != 1 and A_scale.shape[:-1] != gathered.shape[:-1]:
         raise SymmetricMemoryError(f"{name}: A_scale of shape {list(A_scale.shape)} fits neither A {list(A.shape)} nor all of it")
     dtypes = [_dtype(name, out_dtype) or A.dtype for out_dtype in out_dtypes]
-    outs = [torch.empty((*gathered.shape[:-1], B.shape[-1]), dtype=dtype) for B, dtype in zip(Bs, dtypes, strict=True)]
+    outs = [_empty((*gathered.shape[:-1], B.shape[-1]), gather_dim, dtype) for B, dtype in zip(Bs, dtypes, strict=True)]
 
     def run(parts: Sequence[Tensors]) -> None:
         whole = torch.cat([_bytes(part["A"]) for part in parts], gather_dim).view(A.dtype)
@@ -181,6 +181,13 @@ def _check_scale(what: str, B: torch.Tensor, B_scale: torch.Tensor, bias: torch.
         raise SymmetricMemoryError(f"{what}: B_scale of shape {list(B_scale.shape)} is not one, nor one a column of B {list(B.shape)}")
     if bias is not None and bias.shape[-1:] not in ((1,), (B.shape[-1],)):
         raise SymmetricMemoryError(f"{what}: bias of shape {list(bias.shape)} is not one a column of B {list(B.shape)}")
+
+
+def _empty(shape: Sequence[int], dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """With the strides of torch's results: the shards lie one after the other, but for those of the last dimension."""
+    if dim in (-1, len(shape) - 1):
+        return torch.empty(tuple(shape), dtype=dtype)
+    return torch.empty((shape[dim], *shape[:dim], *shape[dim + 1 :]), dtype=dtype).movedim(0, dim)
 
 
 def _grown(tensor: torch.Tensor, dim: int, size: int) -> list[int]:

@@ -107,6 +107,10 @@ def _reduce_scatter_out(
     dim, size = (-1 if split_last_dim else 0), members.team.size
     if not input.dim() or input.shape[dim] % size:
         raise SymmetricMemoryError(f"{name}: dimension {dim} of {list(input.shape)} is not divisible by the {size} ranks of the group")
+    step = min(_alignment(number * input.element_size()) for number in (input.storage_offset(), input.numel()))
+    part = (input.shape[-1] if split_last_dim else input.numel()) // size * input.element_size()
+    if part % step:
+        raise SymmetricMemoryError(f"{name}: {part} bytes for each rank are not divisible by the {step} that it moves at once")
     same(name, input, output, input.numel() // size)
 
     def run(parts: Sequence[Tensors]) -> None:
@@ -116,6 +120,11 @@ def _reduce_scatter_out(
 
     meet(rank, members, name, {"input": input, "output": output}, run, read=[input], written=[output], agree=(tuple(input.shape), dim))
     return output
+
+
+def _alignment(size: int) -> int:
+    """Of so many bytes, as far as torch's kernels make use of it."""
+    return next(step for step in (16, 8, 4, 2, 1) if size % step == 0)
 
 
 def _reduce_scatter_offset(
