@@ -107,7 +107,7 @@ def _reduce_scatter_out(
     dim, size = (-1 if split_last_dim else 0), members.team.size
     if not input.dim() or input.shape[dim] % size:
         raise SymmetricMemoryError(f"{name}: dimension {dim} of {list(input.shape)} is not divisible by the {size} ranks of the group")
-    step = min(_alignment(number * input.element_size()) for number in (input.storage_offset(), input.numel()))
+    step = min(_alignment(int(number) * input.element_size()) for number in (input.storage_offset(), input.numel()))
     part = (input.shape[-1] if split_last_dim else input.numel()) // size * input.element_size()
     if part % step:
         raise SymmetricMemoryError(f"{name}: {part} bytes for each rank are not divisible by the {step} that it moves at once")
