@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.runtime.test_watchdog import FLAGS, SOON, board, wait_until, watch  #
 from tests.runtime.waiting_kernels import WaitingKernels, address_of, time_out
 from triton_dist.errors import PeerLostError, WaitTimeoutError
 from triton_dist.runtime import wait_layout as layout
+from triton_dist.runtime.cuda import stream_waits
+from triton_dist.runtime.cuda.attempts import CudaAttempts
 from triton_dist.runtime.cuda.watchdog import LET_GO
 from triton_dist.runtime.peers import Peer
 from triton_dist.runtime.wait_board import WaitBoard
@@ -116,3 +119,22 @@ def test_a_lost_peer_is_no_hang(board, peer_board, watch):  # noqa: F811
     with pytest.raises(PeerLostError, match="was killed"):
         watchdog.end_attempt()
     assert FLAGS.name == "flags"
+
+
+def test_a_rank_that_fails_while_another_one_begins(board, watch, monkeypatch):  # noqa: F811
+    """What has to be loaded raises what the world has run into; that another rank has failed by then is for the attempt to say."""
+    watchdog = watch()
+    loaded: list[str] = []
+
+    def load_waits(device):
+        board.abort = LET_GO
+        watchdog.raise_failure()
+        loaded.append(device)
+
+    monkeypatch.setattr(stream_waits, "load_waits", load_waits)
+    attempts = CudaAttempts(SimpleNamespace(device="cuda:0", wait_for_device=lambda: None), watchdog)  # type: ignore[arg-type]
+    attempts.begin(5)
+    assert loaded == ["cuda:0"]
+    with pytest.raises(WaitTimeoutError, match="let go"):
+        watchdog.raise_failure()
+    assert "let go" in str(attempts.end()) and board.abort == 0

@@ -28,8 +28,11 @@ class CudaAttempts:
         self._watchdog = watchdog
 
     def begin(self, seconds: float) -> None:
+        from .stream_waits import load_waits
+
+        # Before the attempt begins: it raises what the world has run into, and from then on that may be another rank's failure.
+        load_waits(self._world.device)
         self._watchdog.begin_attempt(seconds)
-        self._world.load_waits()
 
     def let_go(self, ranks: Sequence[int]) -> None:
         self._watchdog.let_peers_go(ranks)
