@@ -36,7 +36,7 @@ def _of_product(operator: str, case: CaseResult) -> str:
     rows, columns, depth = (case.sizes[name] for name in "MNK")
     size, itemsize = case.world_size, _ITEMSIZE.get(case.dtype, 1)
     if operator == "gemm_ar":
-        return scatter_plan.choose_ar_method("auto", size, rows, columns * 2, "cuda")
+        return scatter_plan.choose_ar_method("auto", size, rows, columns * 2, "cuda", depth_bytes=depth * itemsize)
     shape = (-(-rows // size), columns, depth, itemsize)
     if operator == "ag_gemm":
         return plan.choose_plan("auto", size, *shape, "cuda").method

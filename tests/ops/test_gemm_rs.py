@@ -493,5 +493,7 @@ def test_the_choice_for_sums_on_all_ranks():
     # A heap of 1 GiB, the default, has no room for larger ones.
     rooms = [scatter_plan.choose_ar_method("auto", 2, 1024, mib << 10, "cuda", 1 << 30) for mib in (256, 257)]
     assert rooms == ["pipelined", "all_reduce"]
+    deep = [scatter_plan.choose_ar_method("auto", 2, 1024, mib << 10, "cuda", 1 << 30, kib << 10) for mib in (17, 257) for kib in (28, 48)]
+    assert deep == ["pipelined", "two_shot", "all_reduce", "all_reduce"]
     counts = [scatter_plan.pieces_of_sum(2, 8192, rows, 16384) for rows in (1, 2048, 4096, 8192, 1 << 20)]
     assert counts == [1, 1, 2, 4, scatter_plan.MAX_PIECES] and scatter_plan.pieces_of_sum(2, 8192, 8192, 4096) == 2

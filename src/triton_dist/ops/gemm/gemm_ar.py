@@ -89,7 +89,8 @@ _OPERATOR = Operator("gemm_ar", AR_METHODS, lambda rows, team: rows)
 def _prepare(call: Call) -> Callable[[], None] | None:
     operands, out, team, group = call.operands, call.out, call.team, call.group
     heap = require_world("gemm_ar").heap.size
-    chosen = choose_ar_method(call.method, team.size, out.shape[0], out.shape[1] * out.element_size(), out.device.type, heap)
+    row_bytes, depth_bytes = out.shape[1] * out.element_size(), operands.depth * operands.a.element_size()
+    chosen = choose_ar_method(call.method, team.size, out.shape[0], row_bytes, out.device.type, heap, depth_bytes)
     if chosen in ("split", "two_shot"):
         return _pushed(operands, out, team, group, two_shot=chosen == "two_shot")
     if chosen == "pipelined":

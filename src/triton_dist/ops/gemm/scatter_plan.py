@@ -26,6 +26,9 @@ MAX_PIECES = 8
 PIECE_BYTES, DEEP_BYTES = 8 << 20, 8192
 """The least bytes of a piece of "pipelined" in ``gemm_ar``, where a row of A has so many bytes; else twice as many, since such a product
 takes less time than its copies (measured on two H200s)."""
+_DEEPEST_BYTES = 40 << 10
+"""From so many bytes of a row of A on, a product takes so much longer than the sum that its pieces, which are slower than the whole, lose
+more than is hidden (measured on two H200s: 28 KiB gains 3 to 5 %, 48 KiB loses 4 to 6 %)."""
 _TORCHS_ROWS, _TORCHS_PRODUCT = 1024, 5e10
 """Over more than two ranks torch's fused operator was the fastest (on four) from so many rows of A and multiplications on."""
 _PUSH_START = 6.0
@@ -73,10 +76,13 @@ def choose_rs_method(
     return _modelled_rs_method(size, rows, columns, depth, itemsize, library)
 
 
-def choose_ar_method(method: str, size: int = 1, rows: int = 0, row_bytes: int = 0, device_type: str = "cpu", heap: int = 1 << 40) -> str:
+def choose_ar_method(
+    method: str, size: int = 1, rows: int = 0, row_bytes: int = 0, device_type: str = "cpu", heap: int = 1 << 40, depth_bytes: int = 0
+) -> str:
     """The method of a GEMM + all-reduce with ``rows`` of so many bytes: for the smallest the product and ``all_reduce``, which has a choice
-    of its own; then the kernels that need no copy of the product; for large ones what sends pieces while others are multiplied, if all of
-    the symmetric ``heap`` has room for four such results (it takes two, and keeps what earlier calls took).
+    of its own; then the kernels that need no copy of the product; for large ones what sends pieces while others are multiplied, unless
+    the product is far the longest part. For large ones all of the symmetric ``heap`` has to have room for four such results (they take
+    two, and keep what earlier calls took). depth_bytes: of a row of A.
     """
     if method != "auto":
         return method
@@ -84,7 +90,9 @@ def choose_ar_method(method: str, size: int = 1, rows: int = 0, row_bytes: int =
     if device_type != "cuda" or size == 1 or nbytes <= (_PAIR_BYTES if size == 2 else _WIRE_BYTES // (size - 1)):
         return "all_reduce"
     if nbytes > size * PIECE_BYTES and rows >= size:
-        return "pipelined" if 4 * nbytes <= heap else "all_reduce"
+        if 4 * nbytes > heap:
+            return "all_reduce"
+        return "two_shot" if depth_bytes >= _DEEPEST_BYTES else "pipelined"
     return "split" if size == 2 and nbytes <= _SUM_BYTES else "two_shot"
 
 
