@@ -164,7 +164,34 @@ def test_the_decorator():
     tuned[(1,)](torch.zeros(1))
 
 
-@pytest.mark.parametrize("bad", [3, -1, 1.5, True, "NVSHMEM", None])
+def test_a_buffer_that_is_not_of_all_ranks_or_not_this_ranks():
+    def body():
+        rank = triton_dist.rank()
+        team = triton_dist.make_team([0, 1] if rank < 2 else [2, 3])
+        of_team = triton_dist.symm_zeros((16,), group=team)
+        with pytest.raises(InvalidArgumentError, match=r"one of ranks \[(0, 1|2, 3)\], and symm_all_reduce is a call of all 4"):
+            torch_symm.make_context(of_team)
+        own = triton_dist.symm_zeros((16,))
+        with pytest.raises(InvalidArgumentError, match=f"the buffer is rank {3 - rank}'s part, and this is rank {rank}"):
+            torch_symm.make_context(triton_dist.symm_peer(own, 3 - rank))
+        torch_symm.make_context(own), torch_symm.make_context(triton_dist.symm_peer(own, rank))
+
+    triton_dist.simulate(body, 4)
+
+
+@pytest.mark.parametrize("bad", [None, "x", 5, b"abc", [1, 2], torch_symm.SymmContext])
+def test_what_is_no_context(bad):
+    with pytest.raises(InvalidArgumentError, match="on_device: .* must be a SymmContext"):
+        torch_symm.on_device(bad)
+
+
+@pytest.mark.parametrize("bad", [[], {}, None, "float32", int, torch.int8, 5])
+def test_what_is_no_dtype(bad):
+    with pytest.raises(InvalidArgumentError, match="symm_all_reduce: .* is not one of torch.float32"):
+        torch_symm.dtype_code(bad)
+
+
+@pytest.mark.parametrize("bad", [3, -1, 1.5, 1.0, True, "NVSHMEM", None, [], {}, tl.constexpr([])])
 def test_bad_backends(bad):
     with pytest.raises(InvalidArgumentError, match="is not one of BACKEND_DEFAULT, BACKEND_NCCL, BACKEND_NVSHMEM"):
         torch_symm.requires_torch_symm(backend=bad)

@@ -36,6 +36,6 @@ _CODES = {
 
 def dtype_code(dtype: torch.dtype) -> int:
     """The number of a dtype for ``symm_all_reduce``. Raises InvalidArgumentError."""
-    if dtype not in _CODES:
-        raise InvalidArgumentError(f"symm_all_reduce: {dtype} is not one of {', '.join(map(str, _CODES))}")
+    if not isinstance(dtype, torch.dtype) or dtype not in _CODES:
+        raise InvalidArgumentError(f"symm_all_reduce: {dtype!r} is not one of {', '.join(map(str, _CODES))}")
     return _CODES[dtype].value

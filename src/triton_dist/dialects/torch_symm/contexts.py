@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from ...errors import InvalidArgumentError, NotSymmetricError
-from ...runtime.address_map import GUARD_BYTES, STRIDE
+from ...runtime.address_map import GUARD_BYTES, STRIDE, rank_of
 from ...runtime.symmetric import address_of, is_symmetric
 from ...runtime.world import require_world
 
@@ -52,14 +52,20 @@ class NVSHMEMSymmContext(SymmContext):
 
 
 def on_device(context: SymmContext) -> torch.Tensor:
-    """A context's bytes on this rank's device: a uint8 tensor, whose address is what kernels take as ``ctx_ptr``. Keep it alive."""
+    """A context's bytes on this rank's device: a uint8 tensor, whose address is what kernels take as ``ctx_ptr``. Keep it alive.
+
+    Raises InvalidArgumentError, NotInitializedError.
+    """
+    if not isinstance(context, SymmContext):
+        raise InvalidArgumentError(f"on_device: {context!r} must be a SymmContext, such as NVSHMEMSymmContext(...); make_context makes one")
     return torch.frombuffer(bytearray(context), dtype=torch.uint8).to(require_world("on_device").device)
 
 
 def make_context(buffer: torch.Tensor) -> torch.Tensor:
     """The context of a symmetric buffer, for kernels of the world: pass the tensor itself as ``ctx_ptr``, or its ``data_ptr()``.
 
-    buffer: a contiguous symmetric tensor of all ranks. Raises InvalidArgumentError, NotSymmetricError, NotInitializedError.
+    buffer: a contiguous symmetric tensor of all ranks, this rank's own part.
+    Raises InvalidArgumentError, NotSymmetricError, NotInitializedError.
     """
     world = require_world("make_context")
     if not isinstance(buffer, torch.Tensor) or not buffer.is_contiguous():
@@ -69,6 +75,17 @@ def make_context(buffer: torch.Tensor) -> torch.Tensor:
             f"make_context: a tensor of shape {list(buffer.shape)} is in ordinary memory; allocate it by triton_dist.symm_empty"
         )
     address = address_of(buffer)
+    ranks = world.heap.lookup(address).ranks
+    if len(ranks) != world.world_size:
+        raise InvalidArgumentError(
+            f"make_context: the buffer is one of ranks {list(ranks)}, and symm_all_reduce is a call of all {world.world_size}; allocate it "
+            "without group="
+        )
+    if rank_of(address) != world.rank:
+        raise InvalidArgumentError(
+            f"make_context: the buffer is rank {rank_of(address)}'s part, and this is rank {world.rank}; pass the tensor that "
+            "symm_empty gave, not symm_peer of it"
+        )
     context = NVSHMEMSymmContext(
         type=SymmContext.Type.NVSHMEM,
         rank=world.rank,

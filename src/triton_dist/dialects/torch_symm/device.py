@@ -46,9 +46,10 @@ def symm_all_reduce(ctx_ptr, local_ptr, byte_offset, num_elements, reduce_op, dt
     """Reduces the ranks' buffers in place, on all of them; called by one program of every rank, the whole block.
 
     ctx_ptr: a context (``make_context``), as a pointer or an int64. local_ptr: this rank's symmetric buffer, a pointer or an int64.
-    byte_offset: where in it the elements begin. num_elements: how many, from 0. reduce_op: REDUCE_OP_SUM; beyond the page MAX, MIN and
-    PROD. dtype: DTYPE_FLOAT32; beyond the page FLOAT16, BFLOAT16, FLOAT64, INT32 and INT64. backend_hint: a constant, BACKEND_DEFAULT to
-    go by the context. Halves are added up as float32; from rank 0 to the last, so all ranks have the same bits.
+    byte_offset: where in it the elements begin. num_elements: how many; with 0 or less the ranks meet and nothing is reduced.
+    reduce_op: REDUCE_OP_SUM; beyond the page MAX, MIN and PROD. dtype: DTYPE_FLOAT32; beyond the page FLOAT16, BFLOAT16, FLOAT64, INT32
+    and INT64. backend_hint: a constant, BACKEND_DEFAULT to go by the context. Halves are added up as float32; from rank 0 to the last, so
+    all ranks have the same bits.
 
     Returns int32, the same in the whole block: 0; -1 for a null context; -2 for a context of an unknown type, or of NCCL, or of another
     world; -3 for an unknown reduce_op; -4 for an unknown dtype. The buffers are untouched where it is not 0.

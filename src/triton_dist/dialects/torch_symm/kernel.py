@@ -56,7 +56,7 @@ def requires_torch_symm(kernel: Any = None, backend: Any = BACKEND_DEFAULT) -> A
         else:
             raise InvalidArgumentError(f"requires_torch_symm decorates a kernel by triton.jit, not {kernel!r}")
     number = backend.value if isinstance(backend, tl.constexpr) else backend
-    if isinstance(number, bool) or number not in _BACKENDS:
+    if not isinstance(number, int) or isinstance(number, bool) or number not in _BACKENDS:
         raise InvalidArgumentError(f"requires_torch_symm: backend={backend!r} is not one of {', '.join(_BACKENDS.values())}")
 
     def decorate(fn: Any) -> SymmKernel:
