@@ -71,6 +71,25 @@ def test_errors_are_named(clang, tmp_path, monkeypatch):
         build_extern(SOURCE, tmp_path)
 
 
+@pytest.mark.parametrize("source", [None, 5, "", ".", "bad\0name.cu", b"norms.cu", "none.cu"])
+def test_what_is_no_source(source, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="there is no file"):
+        build_extern(source, tmp_path)
+
+
+def test_what_else_is_refused_before_clang_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "inside", "bad\0name", 5):
+        with pytest.raises(InvalidArgumentError, match="can't be made: .*; give the path of a folder"):
+            build_extern(SOURCE, out, clang=sys.executable)
+    for pure in ("squared_norm", None, [5]):
+        with pytest.raises(InvalidArgumentError, match="pure=.* must be a list of symbols"):
+            build_extern(SOURCE, tmp_path, pure=pure)
+    for arch in ("sm_42", "hopper", None):
+        with pytest.raises(InvalidArgumentError, match="target"):
+            build_extern(SOURCE, tmp_path, arch=arch)
+
+
 def test_which_clang(clang):
     assert find_clang().endswith("/clang-17") and find_clang("clang-17") == find_clang()
 

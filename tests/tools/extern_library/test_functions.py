@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 from pathlib import Path
 
@@ -49,6 +50,45 @@ def test_the_libraries_of_triton():
     assert found["__nv_mul64hi"] == "__nv_mul64hi(i64, i64) -> i64" and len(found) > 300
     ocml = signatures(BACKENDS / "amd" / "lib" / "ocml.bc")
     assert ocml["__ocml_sin_f16"] == "__ocml_sin_f16(fp16) -> fp16" and ocml["__ocml_sin_2f16"] == "__ocml_sin_2f16(?) -> ?"
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """A copy that ends early, or in which some bytes are others."""
+    chance = random.Random(seed)
+    if seed % 3 == 0:
+        return data[: chance.randrange(len(data))]
+    copy = bytearray(data)
+    for _ in range(chance.choice((1, 2, 8))):
+        copy[chance.randrange(len(copy))] = chance.randrange(256)
+    return bytes(copy)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_damaged_bitcode_is_named_or_read(part, tmp_path):
+    """Whatever is left of it: its functions, whose stubs are Python, or one error."""
+    data, path = (HERE / "norms.bc").read_bytes(), tmp_path / "damaged.bc"
+    named = 0
+    for seed in range(200 * part, 200 * (part + 1)):
+        path.write_bytes(damaged(data, seed))
+        try:
+            library = read_library(path, stubs=True)
+        except InvalidArgumentError:
+            named += 1
+        else:
+            compile(library.stubs.read_text(), str(library.stubs), "exec")
+    assert named > 40
+
+
+@pytest.mark.parametrize("place", [None, 5, "", ".", "none.bc", "bad\0name.bc", b"norms.bc"])
+def test_what_is_no_path_of_a_library(place):
+    with pytest.raises(InvalidArgumentError, match="can't be read|is neither LLVM bitcode"):
+        read_library(place)
+
+
+@pytest.mark.parametrize("pure", [None, "squared_norm", 5, [None], [b"squared_norm"], ["no_such_function"]])
+def test_what_is_no_list_of_symbols(pure):
+    with pytest.raises(InvalidArgumentError, match="pure=.* must be a list of symbols|norms.bc has no function no_such_function"):
+        read_library(HERE / "norms.bc", pure=pure)
 
 
 def test_text(tmp_path):

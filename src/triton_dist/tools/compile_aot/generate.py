@@ -7,7 +7,6 @@ compile nor to link, a failure is a code instead of the end of the process, and 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from ...errors import InvalidArgumentError
 from ...jit_function import compile_and_prepare
 from ...runtime.address_map import CONTEXT
 from ...runtime.context_layout import PAGE_BYTES
+from ..folder import make_folder
 from ..kernel_signature import KernelSignature, read_signature, read_target
 from .names import argument_names, check_function_name, check_name
 from .options import check_options, check_world_size
@@ -275,19 +275,6 @@ CUresult {kernel_name}(CUstream stream{comma}{signature}) {{
 
 _FILLED = frozenset(re.findall(r"(?<!{){(\w+)}", _HEADER + _SOURCE)) - {"comma"}
 """Names of what the two texts are filled with."""
-
-
-def make_folder(path: str | Path) -> Path:
-    """A folder for files, made if it is not there. Raises InvalidArgumentError where that can't be."""
-    try:
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError, TypeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InvalidArgumentError(f"the folder {str(path)!r} can't be made: {why}; give the path of a folder") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidArgumentError(f"the folder {str(path)!r} can't be written to; give another one")
-    return folder
 
 
 def dump_c_code(out_path: str | Path, params: Mapping[str, str]) -> tuple[Path, Path]:

@@ -12,9 +12,10 @@ from typing import Any
 import triton
 
 from ...errors import InvalidArgumentError, MissingToolError, ToolFailedError
+from ..folder import make_folder
 from .code_objects import amd_target, write_code_objects
 from .dispatch import Algorithms, check_alike, library_header, library_source, runtime_text
-from .generate import dump_c_code, make_folder, materialize_c_params
+from .generate import dump_c_code, materialize_c_params
 from .names import check_name, check_symbols
 from .spaces import Space, Variant, spaces_of
 

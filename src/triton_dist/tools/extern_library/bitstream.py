@@ -141,7 +141,10 @@ class Bitstream:
         for place, (kind, width) in enumerate(abbreviation):
             if kind == _ARRAY:
                 element = abbreviation[place + 1]
-                values += [self._operand(*element) for _ in range(self._variable(6))]
+                count = self._variable(6)
+                if count > self._end - self._at:  # before so many items that take no bits are made
+                    raise InvalidArgumentError("the bitcode is damaged: it ends in the middle")
+                values += [self._operand(*element) for _ in range(count)]
                 break
             if kind == _BLOB:
                 size = self._variable(6)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InvalidArgumentError
+from ..folder import make_folder
 from ..kernel_signature import read_target
 from .clang import compile_to_bitcode, compile_to_described_text, find_clang
 from .debug_info import DebugInfo
@@ -44,13 +45,13 @@ def build_extern(
     options: further ones for clang. pure: symbols of functions that depend on their arguments only, so that calls may be merged.
     Raises InvalidArgumentError, MissingToolError, ToolFailedError (with what clang said).
     """
-    given = Path(source)
+    _check_pure(pure)
+    given = Path(source) if isinstance(source, (str, Path)) else Path()
     if not given.is_file():
         raise InvalidArgumentError(f"there is no file {str(source)!r}")
     number = read_target(str(arch))
     program = find_clang(clang)
-    folder = Path(out) if out is not None else given.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(out if out is not None else given.parent)
     path = folder / f"{given.stem}.bc"
     compile_to_bitcode(program, given, path, number, cuda_path, options)
     described = DebugInfo(compile_to_described_text(program, given, number, cuda_path, options))
@@ -62,7 +63,14 @@ def read_library(path: str | Path, *, pure: Collection[str] = (), stubs: bool = 
 
     Pointers are ``*void``, which takes any, since bitcode has no types of what they point to. Raises InvalidArgumentError.
     """
-    return _library(Path(path), read_functions(path), pure, stubs)
+    _check_pure(pure)
+    functions = read_functions(path)
+    return _library(Path(path), functions, pure, stubs)
+
+
+def _check_pure(pure: object) -> None:
+    if isinstance(pure, str) or not isinstance(pure, Collection) or not all(isinstance(symbol, str) for symbol in pure):
+        raise InvalidArgumentError(f"pure={pure!r} must be a list of symbols of functions, as in ['squared_norm']")
 
 
 def _library(path: Path, functions: tuple[ExternFunction, ...], pure: Collection[str], stubs: bool) -> ExternLibrary:
@@ -71,5 +79,8 @@ def _library(path: Path, functions: tuple[ExternFunction, ...], pure: Collection
     if unknown:
         raise InvalidArgumentError(f"{path.name} has no function {', '.join(unknown)}; it has {', '.join(one.symbol for one in functions)}")
     name = path.stem
-    written = write_stubs(path.with_name(f"{name}_extern.py"), name, path, functions, pure) if stubs else None
+    try:
+        written = write_stubs(path.with_name(f"{name}_extern.py"), name, path, functions, pure) if stubs else None
+    except OSError as error:
+        raise InvalidArgumentError(f"the stubs of {path} can't be written beside it: {error.strerror}; give stubs=False") from None
     return ExternLibrary(name, path, functions, written)

@@ -76,9 +76,16 @@ def read_functions(path: str | Path) -> tuple[ExternFunction, ...]:
     """
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidArgumentError(f"the library {str(path)!r} can't be read: {error.strerror}") from None
-    found = _of_bitcode(data) if data[:2] in (b"BC", b"\xde\xc0") else _of_text(data, str(path))
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgumentError(f"the library {str(path)!r} can't be read: {why}; give the path of a .bc or .ll file") from None
+    try:
+        found = _of_bitcode(data) if data[:2] in (b"BC", b"\xde\xc0") else _of_text(data, str(path))
+    except InvalidArgumentError:
+        raise
+    except (ValueError, IndexError, OverflowError, RecursionError) as error:
+        # Numbers that lead nowhere: places of types and abbreviations, widths, letters of names.
+        raise InvalidArgumentError(f"the bitcode of {str(path)!r} is damaged: {type(error).__name__}: {error}; build it again") from None
     return tuple(sorted(found, key=lambda function: function.symbol))
 
 
@@ -106,6 +113,8 @@ def _of_module(module: Block, strings: bytes) -> list[ExternFunction]:
             if offset + size > len(strings):
                 raise InvalidArgumentError("the bitcode is damaged: names of functions are missing")
             name = strings[offset : offset + size].decode() if by_strings else names.get(value, "")
+            if not name:
+                raise InvalidArgumentError("the bitcode is damaged: names of functions are missing")
             found.append(ExternFunction(name, signature[1:], signature[0]))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import keyword
 import re
 from collections.abc import Collection, Sequence
@@ -83,7 +84,7 @@ def _tuple(types: Sequence[str]) -> str:
 
 def _quoted(text: str) -> str:
     """A text, or () for an empty one: no result."""
-    return f'"{text}"' if text else "()"
+    return json.dumps(text) if text else "()"
 
 
 def _parameters(function: ExternFunction) -> list[str]:
