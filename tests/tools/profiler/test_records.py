@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 import torch
+import triton.language as tl
+from triton.compiler.errors import CompilationError
 
 import triton_dist
 from tests.tools.profiler.kernels import (
@@ -17,8 +19,8 @@ from tests.tools.profiler.kernels import (
     several_leaders_kernel,
     unknown_comparison_kernel,
 )
-from triton_dist.errors import InvalidArgumentError, LostRecordsWarning
-from triton_dist.tools.profiler import alloc_profiler_buffer, layout, parse_to_tracks, reset_profiler_buffer
+from triton_dist.errors import DeviceAssertionError, InvalidArgumentError, LostRecordsWarning, PrimitiveArgumentError
+from triton_dist.tools.profiler import Profiler, alloc_profiler_buffer, layout, parse_to_tracks, reset_profiler_buffer
 
 
 def on_one_rank(function):
@@ -219,3 +221,34 @@ def test_runs_for_their_time_record_too():
     tracks = triton_dist.simulate(run, 1, execute="timing")[0]
     assert [[task.type for task in track.tasks] for track in tracks] == [list(range(11))] * 2
     assert all(task.duration > 0 for track in tracks for task in track.tasks)
+
+
+@triton_dist.jit
+def grouped_kernel(buffer, group, GROUP: tl.constexpr, CONSTANT: tl.constexpr):
+    profiler = Profiler.create(buffer, GROUP if CONSTANT else group)
+    profiler = profiler.record(True, 0)
+    profiler = profiler.record(False, 0)
+
+
+def cause_of(function) -> BaseException:
+    """What the error that ends a run comes from: Triton wraps what is raised while it compiles."""
+    with pytest.raises((CompilationError, DeviceAssertionError)) as caught:
+        on_one_rank(function)
+    error = caught.value
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+@pytest.mark.parametrize("group", [-1, 4096, 5000, 1 << 20])
+def test_groups_that_no_record_has_room_for(group):
+    error = cause_of(lambda: grouped_kernel[(1,)](alloc_profiler_buffer(100), 0, group, CONSTANT=True))
+    assert isinstance(error, PrimitiveArgumentError) and f"group_id={group} must be a whole number from 0 to 4095" in str(error)
+    error = cause_of(lambda: grouped_kernel[(1,)](alloc_profiler_buffer(100), group, 0, CONSTANT=False, debug=True))
+    assert isinstance(error, DeviceAssertionError) and "group_id must be from 0 to 4095" in str(error)
+
+
+@pytest.mark.parametrize("buffer", [None, 1, 5, 1.5])
+def test_what_is_no_buffer_of_a_kernel(buffer):
+    error = cause_of(lambda: grouped_kernel[(1,)](buffer, 0, 0, CONSTANT=True))
+    assert isinstance(error, PrimitiveArgumentError) and "is no buffer; pass what alloc_profiler_buffer" in str(error)

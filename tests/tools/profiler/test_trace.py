@@ -233,3 +233,68 @@ def test_the_trace_of_the_docs_is_whole(tmp_path):
     assert {event["pid"] for event in waits} == {0, 1, 2, 3}
     assert sum(event["ph"] == "f" for event in events) == len(waits)
     assert save_picture(path, tmp_path / "picture.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", [None, 5, "", ".", "file/inside.json", "file/a/b.json", "/proc/none/x.json", "bad\0name.json"])
+def test_a_file_that_can_not_be_written_is_named_before_anything_runs(name, tmp_path):
+    (tmp_path / "file").write_text("")
+    path = str(tmp_path / name) if isinstance(name, str) and name else name
+    with pytest.raises(InvalidArgumentError, match="file_name="):
+        ProfilerBuffer(100, path, NAMES)
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_each_rank_has_its_own_file(tmp_path):
+    path = tmp_path / "ring.of.json"
+    triton_dist.simulate(lambda: ring(path, merge=False), 3)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"ring.of.rank{rank}.json" for rank in range(3)]
+    for rank in range(3):
+        events = events_of(tmp_path / f"ring.of.rank{rank}.json")
+        assert {event["pid"] for event in events if event["ph"] == "X"} == {rank}
+    triton_dist.simulate(lambda: ring(path, merge=False), 1)
+    assert path.exists(), "one rank alone needs no other name"
+
+
+def test_a_block_that_is_entered_again_begins_anew(tmp_path):
+    def body():
+        flags = triton_dist.symm_zeros((2,), torch.int32)
+        profiler = ProfilerBuffer(400, tmp_path / "ring.json", NAMES)
+        numbers = []
+        for _ in range(3):
+            flags.zero_()
+            triton_dist.ops.barrier()
+            with profiler:
+                ring_kernel[(2,)](profiler.profiler_buffer, flags, ROUNDS=2, PROFILE=True)
+            numbers.append(sum(len(track.tasks) for rank in profiler.profile.ranks for track in rank.tracks))
+        return numbers
+
+    first, *others = triton_dist.simulate(body, 2)[0]
+    assert first > 0 and others == [first, first]
+
+
+@pytest.mark.parametrize("names", ["send", 5, None, [1]])
+def test_what_is_no_list_of_tasks(names, tmp_path):
+    for argument in ("communication", "compute"):
+        with pytest.raises(InvalidArgumentError, match=f"{argument}=.* must be a list of names"):
+            ProfilerBuffer(100, tmp_path / "x.json", NAMES, **{argument: names})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "[]", "null", "[" * 100_000,
+     '{"traceEvents": 5}', '{"traceEvents": [{}]}', '{"traceEvents": [5]}', '{"traceEvents": [{"ph": "X"}]}',
+     '{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 0}]}',
+     '{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 0, "tid": 0}]}',
+     '{"traceEvents": [{"ph": "X", "name": "a", "ts": "x", "dur": 1, "pid": 0, "tid": 0}]}'],
+)  # fmt: skip
+def test_what_is_no_trace_of_a_profile(text, tmp_path):
+    (tmp_path / "trace.json").write_text(text)
+    with pytest.raises(InvalidArgumentError, match="is no trace"):
+        save_picture(tmp_path / "trace.json", tmp_path / "picture.png")
+
+
+def test_endings_of_pictures(tmp_path):
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
+    for picture in ("picture.xyz", "picture", None, 5):
+        with pytest.raises(InvalidArgumentError, match="give a path ending in .png, .svg, .pdf"):
+            save_picture(tmp_path / "trace.json", picture)

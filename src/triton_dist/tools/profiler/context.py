@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +10,8 @@ from typing import Self
 
 import torch
 
-from .buffer import alloc_profiler_buffer
+from ...runtime.world import current_world
+from .buffer import alloc_profiler_buffer, reset_profiler_buffer
 from .clocks import ClockReading
 from .overlap import Overlap, overlap
 from .profile import Profile, checked_names, gather_profile, rank_profile, read_clock
@@ -50,6 +52,7 @@ def export_merged_trace(
     then is not known. Other arguments, errors and warnings as ``export_to_perfetto_trace``. Returns what all ranks recorded, on each.
     """
     check_trace_file(file_name)
+    communication, compute = checked_names(communication, "communication"), checked_names(compute, "compute")
     own = rank_profile(profiler_buffer, before, read_clock())
     profile = gather_profile(own, task_names)
     overlaps = overlap(profile, communication, compute) if communication or compute else []
@@ -67,7 +70,9 @@ class ProfilerBuffer:
     ``with ProfilerBuffer(100_000, "out/trace.pftrace", ["load", "product"]) as profiler: kernel[grid](profiler.profiler_buffer, ...)``
 
     Arguments as of ``alloc_profiler_buffer`` and ``export_merged_trace``. With ``merge``, in a world of several ranks, every rank enters
-    and leaves the block, and rank 0 writes what all of them recorded; without, each rank writes its own, to a file of its own.
+    and leaves the block, and rank 0 writes what all of them recorded; without, each rank writes its own, to a file of its own: the rank is
+    put before the ending (``trace.rank1.json``) unless it is the last number of the name already. A block that is entered again begins
+    with an empty buffer, and writes over the file.
     Where the body raises nothing is written. profile: what was written. overlaps: by rank, as printed. Raises InvalidArgumentError.
     """
 
@@ -83,15 +88,21 @@ class ProfilerBuffer:
         verbose: bool = False,
     ) -> None:
         self.trace_file = check_trace_file(trace_file)
+        if not merge:
+            self.trace_file = check_trace_file(_of_this_rank(self.trace_file))
         self.task_names = checked_names(task_names)
-        self.communication, self.compute = tuple(communication), tuple(compute)
+        self.communication, self.compute = checked_names(communication, "communication"), checked_names(compute, "compute")
         Profile([], self.task_names).type_numbers([*self.communication, *self.compute])
         self.merge, self.verbose = merge, verbose
         self.profiler_buffer = alloc_profiler_buffer(max_num_profile_slots)
         self.profile: Profile | None = None
         self._before: ClockReading | None = None
+        self._entered = False
 
     def __enter__(self) -> Self:
+        if self._entered:
+            reset_profiler_buffer(self.profiler_buffer)
+        self._entered = True
         if self.merge:
             self._before = read_clock()
         return self
@@ -113,6 +124,15 @@ class ProfilerBuffer:
         if self.profile is None or not (self.communication or self.compute):
             return []
         return overlap(self.profile, self.communication, self.compute)
+
+
+def _of_this_rank(path: Path) -> Path:
+    """A path that no other rank has made of the same one."""
+    here = current_world()
+    numbers = re.findall(r"\d+", path.stem)
+    if here is None or here.world_size == 1 or numbers and int(numbers[-1]) == here.rank:
+        return path
+    return path.with_name(f"{path.stem}.rank{here.rank}{path.suffix}")
 
 
 def summary(profile: Profile) -> list[str]:

@@ -21,6 +21,7 @@ _TASK_SHIFT = tl.constexpr(layout.TASK_SHIFT)
 _BLOCK_SHIFT, _SM_SHIFT, _GROUP_SHIFT = tl.constexpr(layout.BLOCK_SHIFT), tl.constexpr(layout.SM_SHIFT), tl.constexpr(layout.GROUP_SHIFT)
 _OPERATION_SHIFT, _ARGUMENT_SHIFT = tl.constexpr(layout.OPERATION_SHIFT), tl.constexpr(layout.ARGUMENT_SHIFT)
 _WIDE = tl.constexpr(layout.WIDE)
+_GROUP_MAX = tl.constexpr(layout.GROUP_MAX)
 _ARGUMENT_MAX = tl.constexpr(layout.ARGUMENT_MAX)
 _COMPARISONS, _OPERATIONS = tl.constexpr(layout.COMPARISONS), tl.constexpr(layout.OPERATIONS)
 _RECORD_CLOCK = tl.constexpr(RECORD_CLOCK)
@@ -59,6 +60,22 @@ def _number(known, what, name):
     if name not in known:
         raise PrimitiveArgumentError(f"profiler: {what}={name!r} is not known; use one of {', '.join(known)}")
     return known.index(name)
+
+
+@triton.constexpr_function
+def _check_group(group):
+    """Raises PrimitiveArgumentError for a constant that no record has room for."""
+    if not (isinstance(group, int) and 0 <= group <= layout.GROUP_MAX):
+        raise PrimitiveArgumentError(f"profiler: group_id={group!r} must be a whole number from 0 to {layout.GROUP_MAX}")
+
+
+@triton.constexpr_function
+def _check_buffer(buffer):
+    """Raises PrimitiveArgumentError for what is no address: None, or a number."""
+    constant = not isinstance(buffer, tl.tensor)
+    if constant or not buffer.dtype.is_ptr() and buffer.dtype != tl.int64 and buffer.dtype != tl.uint64:
+        shown = buffer if constant else buffer.dtype
+        raise PrimitiveArgumentError(f"profiler: profiler_buffer={shown} is no buffer; pass what alloc_profiler_buffer returned")
 
 
 @triton.jit
@@ -175,14 +192,20 @@ class Profiler:
     def create(profiler_buffer, group_id, num_groups=1, is_leader=True, num_blocks=None, ENABLE_PROFILING: tl.constexpr = True):
         """A profiler of the calling block, or of one of several ``group_id`` (0 to 4095) in it that record side by side.
 
-        profiler_buffer: of ``alloc_profiler_buffer``. is_leader: by default all threads of the block come to every call and one of them
-        records. Where only some threads come, a condition that holds for exactly one of those, such as ``tid(0) == 0``. With the
-        constant False nothing is recorded.
+        profiler_buffer: of ``alloc_profiler_buffer``. group_id: another constant is a PrimitiveArgumentError, another value of run time
+        is found where kernels are compiled with ``debug=True``.
+        is_leader: by default all threads of the block come to every call and one of them records. Where only some threads come, a condition
+        that holds for exactly one of those, such as ``tid(0) == 0``. With the constant False nothing is recorded.
         num_groups, num_blocks: not needed; they are taken since Triton-distributed's has them.
         """
         if ENABLE_PROFILING and _may_lead(is_leader):
+            _check_buffer(profiler_buffer)
+            if _is_constant(group_id):
+                _check_group(group_id)
             buffer = tl.cast(profiler_buffer, tl.pointer_type(tl.uint64))
             group = tl.cast(group_id, tl.int32)
+            if not _is_constant(group_id):
+                tl.device_assert((group >= 0) & (group <= _GROUP_MAX), "profiler: group_id must be from 0 to 4095")
             cursor = _take_chunk(buffer, tl.full((), 0, tl.int32), group, is_leader, _is_constant(is_leader))
             made = Profiler(buffer, cursor, group, is_leader, ENABLE_PROFILING)
         else:

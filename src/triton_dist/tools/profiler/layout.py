@@ -34,6 +34,9 @@ after a WAIT or a NOTIFY."""
 
 KIND_BITS, TASK_SHIFT = 3, 8
 BLOCK_SHIFT, SM_SHIFT, GROUP_SHIFT = 8, 40, 52
+GROUP_MAX = 4095
+"""The highest group that the first slot of a chunk has room for."""
+
 OPERATION_SHIFT, ARGUMENT_SHIFT = 40, 44
 ARGUMENT_MAX = 4095
 """Most words of a wait, and the highest rank, that a WORD has room for."""

@@ -16,6 +16,7 @@ from ...errors import InvalidArgumentError
 
 _COLOURS = ("#5aa469", "#f2b8a0", "#3b6fb5", "#c9a227", "#8d6cab", "#4aa3a2", "#b5523b", "#7a7a7a")
 _MOST_ARROWS = 200
+_ENDINGS = (".png", ".svg", ".pdf")
 
 
 @dataclass
@@ -31,9 +32,11 @@ class _Drawn:
 def save_picture(trace: str | Path, picture: str | Path, title: str = "") -> Path:
     """Draw a trace that was written as ``.json``, as PNG, SVG or PDF by the ending of ``picture``. Of many arrows some are left out.
 
-    Returns the path. Raises InvalidArgumentError for a file that is no such trace.
+    Returns the path. Raises InvalidArgumentError for a file that is no such trace, and for another ending.
     """
-    drawn = _read(Path(trace))
+    drawn = _read(trace)
+    if not isinstance(picture, (str, Path)) or Path(picture).suffix.lower() not in _ENDINGS:
+        raise InvalidArgumentError(f"picture={str(picture)!r}: give a path ending in {', '.join(_ENDINGS)}")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -59,29 +62,46 @@ def save_picture(trace: str | Path, picture: str | Path, title: str = "") -> Pat
     figure.legend(loc="upper right", ncols=max(len(drawn.slices), 1), frameon=False)
     figure.tight_layout()
     path = Path(picture)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=80)
+    except OSError as error:
+        raise InvalidArgumentError(f"picture={str(picture)!r} can't be written: {error.strerror}") from None
+    finally:
+        plt.close(figure)
     return path
 
 
-def _read(path: Path) -> _Drawn:
+def _read(trace: str | Path) -> _Drawn:
     try:
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidArgumentError(f"{path} is no trace in Chrome's JSON ({type(error).__name__}: {error})") from None
-    drawn = _Drawn()
-    for event in events:
-        row = event.get("pid"), event.get("tid")
-        if event["name"] == "process_name":
-            drawn.ranks[event["pid"]] = event["args"]["name"]
-        elif event["name"] == "thread_name":
-            drawn.rows[row] = event["args"]["name"]
-        elif event["ph"] == "X":
-            drawn.slices.setdefault(event["name"], {}).setdefault(row, []).append((event["ts"], event["dur"]))
-        elif event["ph"] in ("s", "f"):
-            drawn.arrows.setdefault(event["id"], []).append((event["ts"], row))
+        events = json.loads(Path(trace).read_text(encoding="utf-8"))["traceEvents"]
+        drawn = _Drawn()
+        for event in events:
+            _take(drawn, event)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidArgumentError(f"{trace} is no trace in Chrome's JSON that a profile was written to ({why})") from None
+    without = {row for by_row in drawn.slices.values() for row in by_row} | {row for ends in drawn.arrows.values() for _, row in ends}
+    without -= drawn.rows.keys()
+    if without:
+        raise InvalidArgumentError(f"{trace} is no trace that a profile was written to: its track {min(without)} has no thread_name")
     return drawn
+
+
+def _take(drawn: _Drawn, event: Any) -> None:
+    """What an event adds. Raises KeyError, TypeError, ValueError, AttributeError for one that is not of a trace."""
+    phase = event["ph"]
+    if phase not in ("M", "X", "s", "f"):
+        return
+    process, row = int(event["pid"]), (int(event["pid"]), int(event.get("tid", 0)))
+    if phase == "M" and event["name"] == "process_name":
+        drawn.ranks[process] = str(event["args"]["name"])
+    elif phase == "M" and event["name"] == "thread_name":
+        drawn.rows[row] = str(event["args"]["name"])
+    elif phase == "X":
+        drawn.slices.setdefault(str(event["name"]), {}).setdefault(row, []).append((float(event["ts"]), float(event["dur"])))
+    elif phase in ("s", "f"):
+        drawn.arrows.setdefault(str(event["id"]), []).append((float(event["ts"]), row))
 
 
 def _places(drawn: _Drawn) -> dict[tuple[int, int], float]:

@@ -42,10 +42,10 @@ class Profile:
         return {number for number, name in enumerate(self.task_names) if name in names}
 
 
-def checked_names(task_names: object) -> tuple[str, ...]:
-    """Names of types of tasks as the user gave them. Raises InvalidArgumentError."""
+def checked_names(task_names: object, what: str = "task_names") -> tuple[str, ...]:
+    """Names of types of tasks as the user gave them. what: the argument. Raises InvalidArgumentError."""
     if isinstance(task_names, str) or not isinstance(task_names, Sequence) or not all(isinstance(name, str) for name in task_names):
-        raise InvalidArgumentError(f"task_names={task_names!r} must be a list of names, the first one of task 0")
+        raise InvalidArgumentError(f"{what}={task_names!r} must be a list of names{', the first one of task 0' * (what == 'task_names')}")
     return tuple(task_names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,21 +21,32 @@ from .tracks import Notify, Task
 
 
 def check_trace_file(file_name: object) -> Path:
-    """The path of a trace that can be written: ``.json`` is Chrome's format, any other ending Perfetto's. Raises InvalidArgumentError."""
+    """The path of a trace that can be written: ``.json`` is Chrome's format, any other ending Perfetto's. Its folder is made.
+
+    Raises InvalidArgumentError.
+    """
     if not isinstance(file_name, (str, Path)) or not str(file_name):
         raise InvalidArgumentError(
             f"file_name={file_name!r}; pass the path of the trace: .json is Chrome's format, other endings Perfetto's"
         )
     path = Path(file_name)
+    if "\0" in str(path):
+        raise InvalidArgumentError(f"file_name={str(file_name)!r} has a NUL in it, which no path has")
     if path.is_dir():
         raise InvalidArgumentError(f"file_name={str(file_name)!r} is a folder; pass the path of a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"file_name={str(file_name)!r}: its folder can't be made: {error.strerror}") from None
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidArgumentError(f"file_name={str(file_name)!r} can't be written to; pass another path")
     if path.suffix != ".json":
         require_perfetto(f"the trace {str(file_name)!r}")
     return path
 
 
 def write_trace(profile: Profile, file_name: str | Path, overlaps: Sequence[Overlap] = ()) -> Path:
-    """Write what ranks recorded to a file, and make its folder. overlaps: what the file says of it besides. Returns the path.
+    """Write what ranks recorded to a file. overlaps: what the file says of it besides. Returns the path.
 
     Raises InvalidArgumentError.
     """
@@ -43,11 +55,11 @@ def write_trace(profile: Profile, file_name: str | Path, overlaps: Sequence[Over
 
     path = check_trace_file(file_name)
     record = make_record(profile, find_arrows(profile), overlaps)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".json":
-        path.write_text(trace_json(record), encoding="utf-8")
-    else:
-        path.write_bytes(trace_proto(record))
+    content = trace_json(record).encode() if path.suffix == ".json" else trace_proto(record)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise InvalidArgumentError(f"file_name={str(file_name)!r} can't be written: {error.strerror}") from None
     return path
 
 
