@@ -11,6 +11,8 @@ SOURCES = {
     "torchtitan": "https://github.com/pytorch/torchtitan at 6e06a49, the last commit with these kernels",
     "helion": "https://github.com/pytorch/helion at ef091f4; Helion makes the Triton kernels. It wants filecheck, psutil and scikit-learn",
     "Megatron-LM": "https://github.com/NVIDIA/Megatron-LM at d98e8a6",
+    "pytorch": "https://github.com/pytorch/pytorch: test_symmetric_memory.py at d4e76bf, and the first test_nvshmem_triton.py that has "
+    "test_triton_get with nbi. They want expecttest",
 }
 """Where each repository is."""
 
@@ -260,6 +262,72 @@ PROGRAMS = (
             "all_gather_of_three",
             "reduce_scatter_add_norm_all_gather",
             "all_gather_v_then_reduce_scatter_v",
+        )
+    ),
+    *(
+        Program(
+            f"test/distributed/{file}.py",
+            ranks,
+            arguments=arguments,
+            options=options,
+            note=note,
+            source="pytorch",
+            driver=CASES,
+            checked=checked,
+        )
+        for file, ranks, arguments, options, note, checked in (
+            (
+                "test_nvshmem_triton",
+                (2,),
+                ("not:prod_reduce",),
+                (),
+                "30 tests; those of the product shape what they expect for a multiple of 4 ranks, and fail by themselves on 2",
+                True,
+            ),
+            ("test_nvshmem_triton", (4, 8), (), (), "all 37 tests", False),
+            (
+                "test_symmetric_memory",
+                (2, 4, 8),
+                ("SymmetricMemoryTest", "not:nvlink_connectivity"),
+                ("--heap-size", str(3 << 30)),
+                "11 tests; one allocates 2 GiB. Left out: the one of the NVLinks that NVML counts",
+                True,
+            ),
+            (
+                "test_symmetric_memory",
+                (2, 4, 8),
+                ("AsyncTPTest", "not:matmul_native", "not:multimem_all_gather_matmul", "not:all_gather_scaled_matmul"),
+                (),
+                "13 tests. Left out: 5 that look for a GPU's kernels in the profile, and 6 of fused_all_gather_scaled_matmul, which ask "
+                "for the last bits of torch's product of 8-bit floats",
+                True,
+            ),
+            (
+                "test_symmetric_memory",
+                (4, 8),
+                ("SymmMemCollectiveTest", "not:test_multimem_all_reduce"),
+                (),
+                "31 tests, on simulated multicast. Left out: 18 that take new memory to be zero; the simulator's is filled with NaN",
+                True,
+            ),
+            (
+                "test_symmetric_memory",
+                (2, 4, 8),
+                ("SymmMemEmptySetDeviceTest", "not:persistent_set_device_True"),
+                (),
+                "3 tests. Left out: a fourth, which takes memory of the third's alloc_id; here one process runs both, and the last "
+                "barrier's handle keeps that memory",
+                True,
+            ),
+            (
+                "test_symmetric_memory",
+                (2,),
+                ("SymmMemSingleProcTest.test_stream_write_value32",),
+                (),
+                "the other test of the class asks memset32 for the words of torch's messages; ours are others. Of SymmMemNegativeTest none "
+                "is run: its tests wait for timeouts on the GPU and end the process",
+                False,
+            ),
         )
     ),
 )
