@@ -357,7 +357,7 @@ def test_wrong_arguments_have_named_errors():
             ops.one_shot_all_reduce_out(x, "sum", group, torch.empty(15))
         with pytest.raises(SymmetricMemoryError, match="not divisible by the 3 ranks"):
             ops.reduce_scatter_out(x, group, False, torch.empty(1))
-        with pytest.raises(SymmetricMemoryError, match="8 bytes for each rank are not divisible by 16"):
+        with pytest.raises(SymmetricMemoryError, match="8 bytes for each rank are not divisible by the 16"):
             ops.reduce_scatter_out(x.view(-1)[:12].view(2, 6), group, True, torch.empty(2, 2))
         with pytest.raises(SymmetricMemoryError, match="not one of"):
             ops.fused_matmul_reduce_scatter(torch.ones(3, 3), torch.ones(3, 3), "max", 0, group)
