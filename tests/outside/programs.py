@@ -281,8 +281,8 @@ PROGRAMS = (
                 (2,),
                 ("not:prod_reduce",),
                 (),
-                "30 tests; those of the product shape what they expect for a multiple of 4 ranks, and fail by themselves on 2. In some, nothing "
-                "orders a rank's fills before its peer's puts, and signals stay set",
+                "30 tests; those of the product shape what they expect for a multiple of 4 ranks, and fail by themselves on 2. In some, "
+                "nothing orders a rank's fills before its peer's puts, and signals stay set",
                 True,
             ),
             ("test_nvshmem_triton", (4, 8), (), (), "all 37 tests", False),
