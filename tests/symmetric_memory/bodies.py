@@ -295,8 +295,8 @@ def arguments_of_the_handle():
             refuses(SymmetricMemoryError, "is not a whole number", handle.get_buffer, 0, (4,), torch.float32, wrong)
         refuses(SymmetricMemoryError, "is not a whole number", symm_mem.get_symm_mem_workspace, group, wrong)
         for call in (handle.memset32, handle.stream_write_value32):
-            refuses(SymmetricMemoryError, "is not a whole number", call, tensor, wrong, 1)
-            refuses(SymmetricMemoryError, "is not a whole number", call, tensor, 0, wrong)
+            refuses(SymmetricMemoryError, "is not a whole number", call, tensor.view(torch.uint32), wrong, 1)
+            refuses(SymmetricMemoryError, "is not a whole number", call, tensor.view(torch.uint32), 0, wrong)
             refuses(SymmetricMemoryError, "takes a tensor", call, 5, 0, 1)
     for call in (handle.get_buffer, handle.get_remote_tensor, handle.get_signal_pad):
         refuses(SymmetricMemoryError, "negative size", call, 0, (-4,), torch.float32)

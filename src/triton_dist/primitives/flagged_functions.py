@@ -11,10 +11,10 @@ from triton_dist.primitives.primitive_function import primitive
 @primitive
 def push_flagged(unit, data, flag, mask):
     """Stores a tile of units, ``data`` with ``flag`` in each word; see ``flagged.push``."""
-    flagged.push(unit, data, flag, mask, stamp="2fbc34c672b3d9de")
+    flagged.push(unit, data, flag, mask, stamp="db5f5821986c02d5")
 
 
 @primitive
 def take_flagged(unit, DISTANCE: tl.constexpr, flag, own, mask, SIZE: tl.constexpr):
     """Waits for the units of all ranks but ``own`` and gives their data, a tuple of ``SIZE`` tiles; see ``flagged.take``."""
-    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="2fbc34c672b3d9de")
+    return flagged.take(unit, DISTANCE, flag, own, mask, SIZE, stamp="db5f5821986c02d5")

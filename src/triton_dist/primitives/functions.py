@@ -28,13 +28,13 @@ _INTER_NODE = tl.constexpr("inter_node")
 @primitive
 def rank(axis: tl.constexpr = -1):
     """Rank of this process in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("rank", axis=axis, function="rank", stamp="2fbc34c672b3d9de")
+    return lowering.emit("rank", axis=axis, function="rank", stamp="db5f5821986c02d5")
 
 
 @primitive
 def num_ranks(axis: tl.constexpr = -1):
     """Number of ranks in the world, int32. ``axis`` is -1 or 0: the world has one dimension."""
-    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="2fbc34c672b3d9de")
+    return lowering.emit("num_ranks", axis=axis, function="num_ranks", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -45,7 +45,7 @@ def symm_at(ptr, rank):
     process's own heap; ``rank`` may be a tensor too, and the two are broadcast. Unchecked on a GPU; on the simulator a
     pointer outside the heap is a NotSymmetricError and a rank with no direct pointer an UnreachablePeerError.
     """
-    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="2fbc34c672b3d9de")
+    return lowering.emit("symm_at", ptr, rank, function="symm_at", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -77,7 +77,7 @@ def wait(
         sem=sem,
         cmp=cmp,
         function="wait",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -96,7 +96,7 @@ def wait_eq(
         sem=sem,
         cmp="eq",
         function="wait_eq",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -115,7 +115,7 @@ def wait_ne(
         sem=sem,
         cmp="ne",
         function="wait_ne",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -134,7 +134,7 @@ def wait_gt(
         sem=sem,
         cmp="gt",
         function="wait_gt",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -153,7 +153,7 @@ def wait_ge(
         sem=sem,
         cmp="ge",
         function="wait_ge",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -172,7 +172,7 @@ def wait_lt(
         sem=sem,
         cmp="lt",
         function="wait_lt",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -191,7 +191,7 @@ def wait_le(
         sem=sem,
         cmp="le",
         function="wait_le",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -202,7 +202,7 @@ def consume_token(value, token):
     Takes a pointer, a tensor, a scalar; a block pointer or a descriptor is returned as it is, since the wait's block
     barrier already orders what is loaded through it.
     """
-    return lowering.emit("consume_token", value, token, function="consume_token", stamp="2fbc34c672b3d9de")
+    return lowering.emit("consume_token", value, token, function="consume_token", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -213,19 +213,19 @@ def notify(ptr, rank, signal=1, sig_op: tl.constexpr = _SET, comm_scope: tl.cons
     to whoever acquires the word. Words are 32 or 64 bits. ``comm_scope``: "gpu" writes the local word, whatever
     ``rank`` is, for waiters on this GPU; "intra_node" and "inter_node" write rank's word at system scope.
     """
-    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="2fbc34c672b3d9de")
+    return lowering.emit("notify", ptr, rank, signal, sig_op=sig_op, comm_scope=comm_scope, function="notify", stamp="db5f5821986c02d5")
 
 
 @primitive
 def ld(ptr, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Loads one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "acquire"."""
-    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="2fbc34c672b3d9de")
+    return lowering.emit("ld", ptr, scope=scope, semantic=semantic, sem=sem, function="ld", stamp="db5f5821986c02d5")
 
 
 @primitive
 def st(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Stores one scalar; each thread for itself. ``semantic`` (or ``sem``) is "relaxed", the default, or "release"."""
-    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="2fbc34c672b3d9de")
+    return lowering.emit("st", ptr, val, scope=scope, semantic=semantic, sem=sem, function="st", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -234,7 +234,7 @@ def atomic_add(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _N
 
     ``semantic`` (or ``sem``) is "relaxed", the default, "acquire", "release" or "acq_rel".
     """
-    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_add", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_add", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -252,7 +252,7 @@ def atomic_cas(ptr, cmp_val, target_val, scope: tl.constexpr = _GPU, semantic: t
         semantic=semantic,
         sem=sem,
         function="atomic_cas",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -263,7 +263,7 @@ def poll(ptr, value, CMP: tl.constexpr):
     ``value`` has the word's type. On NVIDIA GPUs it ends as a ``wait`` ends that takes too long. Orders the calling thread only.
     """
     if lowering.polls_in_assembly():
-        seen = lowering.emit_poll(ptr, value, CMP, stamp="2fbc34c672b3d9de")
+        seen = lowering.emit_poll(ptr, value, CMP, stamp="db5f5821986c02d5")
     else:
         seen = ld(ptr, "sys", "acquire")
         while not compare.holds(seen, value, CMP):
@@ -277,31 +277,31 @@ def tid(axis: tl.constexpr = 0):
 
     Not for warp-specialised loops: Triton hands the value on to other warps as if it were the same for all.
     """
-    return lowering.emit("tid", axis=axis, function="tid", stamp="2fbc34c672b3d9de")
+    return lowering.emit("tid", axis=axis, function="tid", stamp="db5f5821986c02d5")
 
 
 @primitive
 def __syncthreads():
     """Barrier of the block's threads; it orders their accesses to global and shared memory among themselves."""
-    lowering.emit("syncthreads", function="__syncthreads", stamp="2fbc34c672b3d9de")
+    lowering.emit("syncthreads", function="__syncthreads", stamp="db5f5821986c02d5")
 
 
 @primitive
 def fence_cta():
     """Orders the calling thread's memory accesses before it with those after it, as the block's threads see them."""
-    lowering.emit("fence", scope="cta", order="acq_rel", function="fence_cta", stamp="2fbc34c672b3d9de")
+    lowering.emit("fence", scope="cta", order="acq_rel", function="fence_cta", stamp="db5f5821986c02d5")
 
 
 @primitive
 def fence_gpu():
     """Orders the calling thread's memory accesses before it with those after it, as this GPU's threads see them."""
-    lowering.emit("fence", scope="gpu", order="acq_rel", function="fence_gpu", stamp="2fbc34c672b3d9de")
+    lowering.emit("fence", scope="gpu", order="acq_rel", function="fence_gpu", stamp="db5f5821986c02d5")
 
 
 @primitive
 def fence_sys():
     """Orders the calling thread's memory accesses before it with those after it, as every GPU and the host see them."""
-    lowering.emit("fence", scope="sys", order="acq_rel", function="fence_sys", stamp="2fbc34c672b3d9de")
+    lowering.emit("fence", scope="sys", order="acq_rel", function="fence_sys", stamp="db5f5821986c02d5")
 
 
 # Builtins, not jit functions: Triton 3.6 makes a run-time value of what a jit function returns. They need no stamp, since

@@ -24,7 +24,7 @@ def remote_ptr(local_ptr, pe):
     NULL for a rank on another host, for a number that is no rank, and on a GPU for a pointer that is not symmetric (on the simulator that
     is a NotSymmetricError).
     """
-    return lowering.emit("remote_ptr", local_ptr, pe, function="remote_ptr", stamp="2fbc34c672b3d9de")
+    return lowering.emit("remote_ptr", local_ptr, pe, function="remote_ptr", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -32,7 +32,7 @@ def remote_mc_ptr(team, ptr):
     """The multicast address of the symmetric object at ``ptr`` on the ranks of ``team``, for the ``multimem`` functions of
     ``language_extra``; NULL where there is none, which on GPUs is always so: the heap has no multicast mapping.
     """
-    return lowering.emit("remote_mc_ptr", ptr, team, function="remote_mc_ptr", stamp="2fbc34c672b3d9de")
+    return lowering.emit("remote_mc_ptr", ptr, team, function="remote_mc_ptr", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -40,7 +40,7 @@ def putmem(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the calling thread; the source may be changed when it returns. Delivery is
     ordered by ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=0, function="putmem", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=0, function="putmem", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -48,7 +48,7 @@ def putmem_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the warp; the source may be changed when it returns. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=0, function="putmem_warp", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=0, function="putmem_warp", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -56,7 +56,7 @@ def putmem_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the block; the source may be changed when it returns. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=0, function="putmem_block", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=0, function="putmem_block", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -64,7 +64,7 @@ def putmem_nbi(dest, source, bytes, pe, qp_id=0):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the calling thread; the source may be changed after ``quiet``. Delivery is
     ordered by ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=1, function="putmem_nbi", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="thread", nbi=1, function="putmem_nbi", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -72,7 +72,7 @@ def putmem_nbi_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the warp; the source may be changed after ``quiet``. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=1, function="putmem_nbi_warp", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="warp", nbi=1, function="putmem_nbi_warp", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -80,43 +80,43 @@ def putmem_nbi_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes to ``dest`` on ``pe``, by the block; the source may be changed after ``quiet``. Delivery is ordered by
     ``fence`` and ``quiet`` only.
     """
-    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=1, function="putmem_nbi_block", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_put", dest, source, bytes, pe, level="block", nbi=1, function="putmem_nbi_block", stamp="db5f5821986c02d5")
 
 
 @primitive
 def getmem(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the calling thread; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=0, function="getmem", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=0, function="getmem", stamp="db5f5821986c02d5")
 
 
 @primitive
 def getmem_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the warp; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=0, function="getmem_warp", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=0, function="getmem_warp", stamp="db5f5821986c02d5")
 
 
 @primitive
 def getmem_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the block; the data is there when it returns."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=0, function="getmem_block", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=0, function="getmem_block", stamp="db5f5821986c02d5")
 
 
 @primitive
 def getmem_nbi(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the calling thread; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=1, function="getmem_nbi", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="thread", nbi=1, function="getmem_nbi", stamp="db5f5821986c02d5")
 
 
 @primitive
 def getmem_nbi_warp(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the warp; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=1, function="getmem_nbi_warp", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="warp", nbi=1, function="getmem_nbi_warp", stamp="db5f5821986c02d5")
 
 
 @primitive
 def getmem_nbi_block(dest, source, bytes, pe):
     """Copies ``bytes`` bytes from ``source`` on ``pe`` to ``dest`` here, by the block; the data is there after ``quiet``."""
-    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=1, function="getmem_nbi_block", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_get", dest, source, bytes, pe, level="block", nbi=1, function="getmem_nbi_block", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -138,7 +138,7 @@ def putmem_signal(dest, source, bytes, sig_addr, signal, sig_op: tl.constexpr, p
         nbi=0,
         sig_op=operation,
         function="putmem_signal",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -161,7 +161,7 @@ def putmem_signal_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.constex
         nbi=0,
         sig_op=operation,
         function="putmem_signal_warp",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -184,7 +184,7 @@ def putmem_signal_block(dest, source, bytes, sig_addr, signal, sig_op: tl.conste
         nbi=0,
         sig_op=operation,
         function="putmem_signal_block",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -207,7 +207,7 @@ def putmem_signal_nbi(dest, source, bytes, sig_addr, signal, sig_op: tl.constexp
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -230,7 +230,7 @@ def putmem_signal_nbi_warp(dest, source, bytes, sig_addr, signal, sig_op: tl.con
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi_warp",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -253,7 +253,7 @@ def putmem_signal_nbi_block(dest, source, bytes, sig_addr, signal, sig_op: tl.co
         nbi=1,
         sig_op=operation,
         function="putmem_signal_nbi_block",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -265,7 +265,7 @@ def signal_op(sig_addr, signal, sig_op: tl.constexpr, pe):
     before it; those of other threads only after ``__syncthreads``, and puts only after ``fence`` or ``quiet``.
     """
     operation: tl.constexpr = shmem.signal_operation(sig_op, "signal_op")
-    lowering.emit("shmem_signal", sig_addr, signal, pe, sig_op=operation, function="signal_op", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_signal", sig_addr, signal, pe, sig_op=operation, function="signal_op", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -277,13 +277,13 @@ def signal_wait_until(sig_addr, cmp_: tl.constexpr, cmp_val):
     the signal announces.
     """
     comparison: tl.constexpr = shmem.comparison(cmp_, "signal_wait_until")
-    return lowering.emit("shmem_signal_wait", sig_addr, cmp_val, cmp=comparison, function="signal_wait_until", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shmem_signal_wait", sig_addr, cmp_val, cmp=comparison, function="signal_wait_until", stamp="db5f5821986c02d5")
 
 
 @primitive
 def uint64_wait_until_equals(addr, val):
     """``signal_wait_until`` the word at ``addr`` equals ``val``."""
-    return lowering.emit("shmem_signal_wait", addr, val, cmp="eq", function="uint64_wait_until_equals", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shmem_signal_wait", addr, val, cmp="eq", function="uint64_wait_until_equals", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -303,7 +303,7 @@ def ulong_put_signal(dest, source, nelems, sig_addr, signal, sig_op: tl.constexp
         nbi=0,
         sig_op=operation,
         function="ulong_put_signal",
-        stamp="2fbc34c672b3d9de",
+        stamp="db5f5821986c02d5",
     )
 
 
@@ -312,13 +312,13 @@ def p(dest, value, pe, qp_id=0):
     """Stores ``value``, converted to the type that ``dest`` points to, at ``dest`` on ``pe``; each thread for itself. As a blocking
     put.
     """
-    lowering.emit("shmem_p", dest, value, pe, function="p", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_p", dest, value, pe, function="p", stamp="db5f5821986c02d5")
 
 
 @primitive
 def g(source, pe):
     """The scalar at ``source`` on ``pe``; each thread for itself."""
-    return lowering.emit("shmem_g", source, pe, function="g", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shmem_g", source, pe, function="g", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -326,7 +326,7 @@ def quiet():
     """Completes all earlier puts and gets of this rank that are ordered before it: the program's own, and those that other threads
     told of by a barrier or signal.
     """
-    lowering.emit("shmem_quiet", function="quiet", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_quiet", function="quiet", stamp="db5f5821986c02d5")
 
 
 @primitive
@@ -334,4 +334,4 @@ def fence():
     """Delivers all earlier puts and stores before later puts, signals and stores to the same rank. Does not complete gets, nor free
     the source of a ``_nbi`` put.
     """
-    lowering.emit("shmem_fence", function="fence", stamp="2fbc34c672b3d9de")
+    lowering.emit("shmem_fence", function="fence", stamp="db5f5821986c02d5")

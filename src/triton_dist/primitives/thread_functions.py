@@ -50,7 +50,7 @@ def ld_vector(
     ``scope`` ("cta", "gpu", "sys").
     """
     return lowering.emit(
-        "ld_vector", ptr, vec_size=vec_size, scope=scope, semantic=semantic, sem=sem, function="ld_vector", stamp="2fbc34c672b3d9de"
+        "ld_vector", ptr, vec_size=vec_size, scope=scope, semantic=semantic, sem=sem, function="ld_vector", stamp="db5f5821986c02d5"
     )
 
 
@@ -60,37 +60,37 @@ def st_vector(ptr, vec, scope: tl.constexpr = _NO_SCOPE, semantic: tl.constexpr 
 
     ``semantic`` (or ``sem``) is "weak", the default, or "relaxed" or "release" at ``scope`` ("cta", "gpu", "sys").
     """
-    lowering.emit("st_vector", ptr, vec, scope=scope, semantic=semantic, sem=sem, function="st_vector", stamp="2fbc34c672b3d9de")
+    lowering.emit("st_vector", ptr, vec, scope=scope, semantic=semantic, sem=sem, function="st_vector", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def make_vector(args):
     """A vector of the scalars in ``args``, a tuple or list; they have one type, and there are a power of two of them."""
-    return vector_functions.build(args, stamp="2fbc34c672b3d9de")
+    return vector_functions.build(args, stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def zeros_vector(vec_size: tl.constexpr, dtype: tl.constexpr):
     """A vector of ``vec_size`` zeros."""
-    return vector_functions.zeros(vec_size, dtype, stamp="2fbc34c672b3d9de")
+    return vector_functions.zeros(vec_size, dtype, stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def pack(src, dst_type: tl.constexpr):
     """The elements of a vector as one value of ``dst_type``, which they fill; the first element has the lowest bits."""
-    return vector_functions.join(src, dst_type, stamp="2fbc34c672b3d9de")
+    return vector_functions.join(src, dst_type, stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def unpack(src, dst_type: tl.constexpr):
     """The bits of a scalar as a vector of ``dst_type``, lowest bits first."""
-    return vector_functions.split(src, dst_type, stamp="2fbc34c672b3d9de")
+    return vector_functions.split(src, dst_type, stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def pack_b32_v2(val0, val1):
     """Two 32-bit values as one uint64, ``val0`` in the lower half."""
-    return vector_functions.join(vector_functions.build((val0, val1)), tl.uint64, stamp="2fbc34c672b3d9de")
+    return vector_functions.join(vector_functions.build((val0, val1)), tl.uint64, stamp="db5f5821986c02d5")
 
 
 @triton.jit
@@ -99,25 +99,25 @@ def shfl_sync(mask, value, lane):
 
     Called together by the warp's threads whose bits are set in ``mask``; scalars of 8 to 64 bits.
     """
-    return lowering.emit("shfl", mask, value, lane, mode="idx", function="shfl_sync", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shfl", mask, value, lane, mode="idx", function="shfl_sync", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def shfl_up_sync(mask, value, delta):
     """``value`` of the thread ``delta`` below; a thread for which there is none keeps its own."""
-    return lowering.emit("shfl", mask, value, delta, mode="up", function="shfl_up_sync", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shfl", mask, value, delta, mode="up", function="shfl_up_sync", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def shfl_down_sync(mask, value, delta):
     """``value`` of the thread ``delta`` above; a thread for which there is none keeps its own."""
-    return lowering.emit("shfl", mask, value, delta, mode="down", function="shfl_down_sync", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shfl", mask, value, delta, mode="down", function="shfl_down_sync", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def shfl_xor_sync(mask, value, delta):
     """``value`` of the thread whose index in the warp differs in the bits of ``delta``."""
-    return lowering.emit("shfl", mask, value, delta, mode="bfly", function="shfl_xor_sync", stamp="2fbc34c672b3d9de")
+    return lowering.emit("shfl", mask, value, delta, mode="bfly", function="shfl_xor_sync", stamp="db5f5821986c02d5")
 
 
 __shfl_sync_i32 = shfl_sync
@@ -132,7 +132,7 @@ def ballot_sync(mask, predicate):
 
     Called together by the warp's threads whose bits are set in ``mask``.
     """
-    return lowering.emit("ballot", mask, predicate, function="ballot_sync", stamp="2fbc34c672b3d9de")
+    return lowering.emit("ballot", mask, predicate, function="ballot_sync", stamp="db5f5821986c02d5")
 
 
 __ballot_sync = ballot_sync
@@ -141,63 +141,63 @@ __ballot_sync = ballot_sync
 @triton.jit
 def any_sync(mask, predicate):
     """Whether the predicate holds for some thread of ``mask``; called as ``ballot_sync``."""
-    return lowering.emit("ballot", mask, predicate, function="any_sync", stamp="2fbc34c672b3d9de") != 0
+    return lowering.emit("ballot", mask, predicate, function="any_sync", stamp="db5f5821986c02d5") != 0
 
 
 @triton.jit
 def all_sync(mask, predicate):
     """Whether the predicate holds for every thread of ``mask``; called as ``ballot_sync``."""
-    holds = lowering.emit("ballot", mask, predicate, function="all_sync", stamp="2fbc34c672b3d9de")
-    return holds == lowering.emit("ballot", mask, True, function="all_sync", stamp="2fbc34c672b3d9de")
+    holds = lowering.emit("ballot", mask, predicate, function="all_sync", stamp="db5f5821986c02d5")
+    return holds == lowering.emit("ballot", mask, True, function="all_sync", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def elect_sync(mask=_ALL):
     """True in one thread of the warp's threads in ``mask``, the first of them; called as ``ballot_sync``."""
-    threads = lowering.emit("ballot", mask, True, function="elect_sync", stamp="2fbc34c672b3d9de")
+    threads = lowering.emit("ballot", mask, True, function="elect_sync", stamp="db5f5821986c02d5")
     return (((threads & -threads) >> laneid()) & 1) != 0
 
 
 @triton.jit
 def __syncwarp(mask=_ALL):
     """Barrier of the warp's threads that are in ``mask``; it orders their memory accesses among themselves."""
-    lowering.emit("syncwarp", mask, function="__syncwarp", stamp="2fbc34c672b3d9de")
+    lowering.emit("syncwarp", mask, function="__syncwarp", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def atomic_exch(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Replaces the word at ``ptr`` by ``val``; returns what was there; each thread for itself."""
-    return lowering.emit("atomic_exch", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_exch", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_exch", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_exch", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def atomic_min(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Puts the smaller of the word at ``ptr`` and ``val`` there; returns what was there; each thread for itself."""
-    return lowering.emit("atomic_min", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_min", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_min", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_min", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def atomic_max(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Puts the larger of the word at ``ptr`` and ``val`` there; returns what was there; each thread for itself."""
-    return lowering.emit("atomic_max", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_max", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_max", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_max", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def atomic_and(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Combines the word at ``ptr`` with ``val`` by and; returns what was there; each thread for itself."""
-    return lowering.emit("atomic_and", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_and", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_and", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_and", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def atomic_or(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Combines the word at ``ptr`` with ``val`` by or; returns what was there; each thread for itself."""
-    return lowering.emit("atomic_or", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_or", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_or", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_or", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def atomic_xor(ptr, val, scope: tl.constexpr = _GPU, semantic: tl.constexpr = _NOT_GIVEN, sem: tl.constexpr = _NOT_GIVEN):
     """Combines the word at ``ptr`` with ``val`` by exclusive or; returns what was there; each thread for itself."""
-    return lowering.emit("atomic_xor", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_xor", stamp="2fbc34c672b3d9de")
+    return lowering.emit("atomic_xor", ptr, val, scope=scope, semantic=semantic, sem=sem, function="atomic_xor", stamp="db5f5821986c02d5")
 
 
 @triton.jit
@@ -279,16 +279,16 @@ def smid():
 @triton.jit
 def membar(scope: tl.constexpr = _CTA):
     """A sequentially consistent fence of the calling thread; ``scope`` is "cta", "gl" (or "gpu") or "sys"."""
-    lowering.emit("fence", scope="gpu" if scope == "gl" else scope, order="sc", function="membar", stamp="2fbc34c672b3d9de")
+    lowering.emit("fence", scope="gpu" if scope == "gl" else scope, order="sc", function="membar", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def fence(semantic: tl.constexpr = _SEQUENTIAL, scope: tl.constexpr = _GPU):
     """A fence of the calling thread: ``semantic`` "sc" or "acq_rel", ``scope`` "cta", "gpu" or "sys"."""
-    lowering.emit("fence", scope=scope, order=semantic, function="fence", stamp="2fbc34c672b3d9de")
+    lowering.emit("fence", scope=scope, order=semantic, function="fence", stamp="db5f5821986c02d5")
 
 
 @triton.jit
 def __fence(scope: tl.constexpr = _GPU):
     """A sequentially consistent fence of the calling thread."""
-    lowering.emit("fence", scope=scope, order="sc", function="__fence", stamp="2fbc34c672b3d9de")
+    lowering.emit("fence", scope=scope, order="sc", function="__fence", stamp="db5f5821986c02d5")

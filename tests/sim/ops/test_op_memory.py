@@ -188,7 +188,7 @@ def test_tables_of_addresses():
 
 def test_a_table_with_a_wrong_address_is_out_of_bounds():
     table = torch.tensor([4096 * 7, 0, 0])
-    with pytest.raises(OutOfBoundsError, match=r"test_op_memory\.py:\d+: load through a NULL pointer"):
+    with pytest.raises(OutOfBoundsError, match=r"test_op_memory\.py:\d+: load through .*NULL pointer"):
         pointer_table_kernel[(1,)](table, torch.zeros(5, 8), 1, 8)
 
 

@@ -13,6 +13,7 @@ import triton_dist
 from tests.gpu.programs import run, simulated
 from tests.gpu.ptx_memory_cases import load_programs, pack_programs, store_programs, thread_programs, update_programs
 from triton_dist.errors import DataRaceError, DeadlockError, MisalignedAccessError, OutOfBoundsError, SimulationError
+from triton_dist.language.extra.language_extra import st, tid
 
 
 def results(program):
@@ -190,22 +191,22 @@ def exchange_kernel(data, out, MEET: tl.constexpr):
         is_pure=False,
         pack=1,
     )
-    tl.store(out, got)
+    st(out + tid(0), got, "gpu", "relaxed")
 
 
 @pytest.mark.parametrize("meet", ["bar.sync 0;", "bar.warp.sync 0xffffffff;", "barrier.sync.aligned 1, 128;", "barrier.cta.sync 3;"])
 def test_threads_that_meet_do_not_race(meet):
     def exchange():
-        out = torch.zeros(1, dtype=torch.int32)
+        out = torch.zeros(128, dtype=torch.int32)
         exchange_kernel[(1,)](torch.zeros(128, dtype=torch.int32), out, meet)
-        return out.item()
+        return out.tolist()
 
-    assert triton_dist.simulate(exchange, 1, check="race") == [1]
+    assert triton_dist.simulate(exchange, 1, check="race") == [[lane ^ 1 for lane in range(128)]]
 
 
 def test_threads_that_do_not_meet_race():
     def exchange():
-        exchange_kernel[(1,)](torch.zeros(128, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), "")
+        exchange_kernel[(1,)](torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32), "")
 
     with pytest.raises(DataRaceError, match="exchange_kernel"):
         triton_dist.simulate(exchange, 1, check="race")
