@@ -10,6 +10,7 @@ from typing import Any
 from .errors import InvalidArgumentError
 from .tools.autotune import TunedOperator
 from .tools.autotune import autotune as autotune_operator
+from .tools.autotune.candidates import Given
 
 _OF_CALLS = ("autotune_verbose", "autotune_pg", "autotune_allow_arg_overwrite")
 
@@ -34,6 +35,7 @@ def autotune(
         signature = inspect.signature(function)
         parameters = signature.parameters
         names = {name for config in config_space for name in config}
+        places = Given(function.__qualname__, signature)
 
         def configs(*args: Any, **kwargs: Any) -> list[Mapping[str, Any]]:
             return [config for config in config_space if prune_fn is None or prune_fn(config, *args, **kwargs)]
@@ -46,14 +48,11 @@ def autotune(
                 kwargs.pop(name, None)
             if "autotune" in parameters:
                 kwargs["autotune"] = autotune
-            try:
-                given = {*kwargs, *signature.bind_partial(*args, **kwargs).arguments} & names
-            except TypeError as error:
-                raise InvalidArgumentError(f"{function.__qualname__}: {error}") from None
+            given = places.of(names, args, kwargs)
             if autotune and not given:
                 return tuned(*args, **kwargs)
             missing = sorted(
-                name for name in names - given if name not in parameters or parameters[name].default is inspect.Parameter.empty
+                name for name in names.difference(given) if name not in parameters or parameters[name].default is inspect.Parameter.empty
             )
             if missing:
                 why = f"{', '.join(sorted(given))} is given" if given else "autotune=False"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.ptx.assembler import assemble, refusals
 from tests.sim.ptx.test_page import REGISTERS, ROWS, spans
-from triton_dist.errors import InlineAssemblyError, UnsupportedOperationError
+from triton_dist.errors import InlineAssemblyError, UnsupportedInstructionError, UnsupportedOperationError
 from triton_dist.sim.ptx.block import translate
 
 INTEGERS = [
@@ -131,3 +131,18 @@ def test_every_operand_as_a_constant(tmp_path):
             assert number in refused or in_braces or "0d and 16" in str(error) or not isinstance(error, InlineAssemblyError), (text, error)
         else:
             assert number not in refused or any(name in text for name in TAKEN_ALL_THE_SAME), (text, refused[number])
+
+
+DEEP = {
+    "brackets": "(" * 5000 + "1" + ")" * 5000,
+    "minus": "-" * 5000 + "1",
+    "complements": "~" * 5000 + "1",
+    "nots": "!" * 5000 + "1",
+    "choices": "1 ? " * 5000 + "1",
+}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_constants_inside_of_too_many_others(what):
+    with pytest.raises(UnsupportedInstructionError, match="so many brackets and signs"):
+        translate(f"mov.u32 $0, {DEEP[what]};", "=r")

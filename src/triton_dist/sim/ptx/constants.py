@@ -49,14 +49,21 @@ def begins_constant(cursor: Cursor) -> bool:
 
 
 def read_constant(cursor: Cursor) -> Immediate:
-    """An expression of constants. Raises InlineAssemblyError."""
+    """An expression of constants. Raises InlineAssemblyError, and UnsupportedInstructionError for one inside of too many others."""
+    try:
+        return _expression(cursor)
+    except RecursionError:
+        raise cursor.unsupported("the simulator takes no constant with so many brackets and signs inside of one another") from None
+
+
+def _expression(cursor: Cursor) -> Immediate:
     condition = _binary(cursor, 0)
     if not cursor.take("?"):
         return condition
     line = cursor.token.line
-    first = read_constant(cursor)
+    first = _expression(cursor)
     cursor.need(":")
-    second = read_constant(cursor)
+    second = _expression(cursor)
     if {condition.kind, first.kind, second.kind} - {"s", "u"}:
         raise cursor.fail("'?' chooses between integers, by an integer", line)
     return first if condition.value else second
@@ -131,7 +138,7 @@ def _in_brackets(cursor: Cursor) -> Immediate:
     cast = cursor.next().text if cursor.token.kind == "directive" else ""
     if cast not in ("", ".s64", ".u64"):
         raise cursor.fail(f"a constant becomes one of .s64 or .u64, not of {cast}")
-    inner = _unary(cursor) if cast and cursor.take(")") else None if cast else read_constant(cursor)
+    inner = _unary(cursor) if cast and cursor.take(")") else None if cast else _expression(cursor)
     if inner is None:
         raise cursor.fail(f"expected ')' behind {cast}")
     if not cast:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,24 @@ def candidates_of(what: str, configs: Sequence[Any], parameters: Mapping[str, in
                 "every config has to set the same parameters"
             )
     return candidates
+
+
+class Given:
+    """Which of some parameters a call gives, by name or by position: cheap, as it is asked at every call."""
+
+    def __init__(self, what: str, signature: inspect.Signature) -> None:
+        self._what = what
+        kinds = [parameter.kind for parameter in signature.parameters.values()]
+        self._takes_any = inspect.Parameter.VAR_POSITIONAL in kinds
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._places = {name: place for place, (name, kind) in enumerate(zip(signature.parameters, kinds, strict=True)) if kind in by_place}
+
+    def of(self, names: Iterable[str], args: tuple, kwargs: Mapping[str, Any]) -> list[str]:
+        """Those of ``names`` that are given. Raises InvalidArgumentError where there are more arguments than places for them."""
+        count = len(args)
+        if count > len(self._places) and not self._takes_any:
+            raise InvalidArgumentError(f"{self._what} takes {len(self._places)} arguments by position, not {count}")
+        return [name for name in names if name in kwargs or self._places.get(name, count) < count]
 
 
 def _candidate(what: str, config: Any, parameters: Mapping[str, inspect.Parameter]) -> Candidate:

@@ -16,7 +16,7 @@ from ...errors import InvalidArgumentError
 from ...ops.collectives.barrier import barrier
 from ...runtime.team import Team, find_team
 from ...runtime.world import require_world
-from .candidates import Candidate, candidates_of
+from .candidates import Candidate, Given, candidates_of
 from .contents import Contents, symmetric_tensors, tensors_in
 from .identity import identity_of
 from .report import TuneReport
@@ -112,9 +112,10 @@ class TunedOperator:
         self.report: TuneReport | None = None
         self.reports: dict[str, TuneReport] = {}
         self._signature = inspect.signature(fn)
-        self._identity = identity_of(fn)
+        self._given = Given(self.what, self._signature)
+        self._identity = identity_of(fn) if cache else None
         self._configs, self._key, self._prune, self._reset = configs, key, prune, reset
-        self._restore, self._symmetric, self._options, self._cache = restore, symmetric, options, cache
+        self._restore, self._symmetric, self._options = restore, symmetric, options
         self._chosen: weakref.WeakKeyDictionary[Any, dict[Hashable, Candidate]] = weakref.WeakKeyDictionary()
         parameters = self._signature.parameters
         unknown = [name for name in (*(() if callable(key) else key), *restore) if name not in parameters]
@@ -129,8 +130,7 @@ class TunedOperator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tuned = self._names_tuned(args, kwargs)
-        present = self._given(args, kwargs)
-        given = [name for name in tuned if name in present]
+        given = self._given.of(tuned, args, kwargs)
         if given and len(given) == len(tuned):
             return self.fn(*args, **kwargs)
         if given:
@@ -144,7 +144,7 @@ class TunedOperator:
 
         For a method the first argument is its object. Raises InvalidArgumentError where what is tuned is given.
         """
-        given = [name for name in self._names_tuned(args, kwargs) if name in self._given(args, kwargs)]
+        given = self._given.of(self._names_tuned(args, kwargs), args, kwargs)
         if given:
             raise InvalidArgumentError(f"{self.what}: {', '.join(given)} is given, which is what is tuned; leave it out")
         self._candidate(args, kwargs, again=True)
@@ -157,13 +157,6 @@ class TunedOperator:
             every = candidates_of(self.what, self._configs(*args, **kwargs), self._signature.parameters)
             self._tuned = tuple(every[0].keywords)
         return self._tuned
-
-    def _given(self, args: tuple, kwargs: dict[str, Any]) -> set[str]:
-        """The parameters that a call gives, by name or by position. Raises InvalidArgumentError."""
-        try:
-            return {*kwargs, *self._signature.bind_partial(*args, **kwargs).arguments}
-        except TypeError as error:
-            raise InvalidArgumentError(f"{self.what}: {error}") from None
 
     def _candidate(self, args: tuple, kwargs: dict[str, Any], again: bool) -> Candidate:
         world = require_world(self.what)
@@ -180,6 +173,10 @@ class TunedOperator:
         self, world: Any, team: Team, key: str, arguments: dict[str, Any], call: tuple[tuple, dict[str, Any]], again: bool
     ) -> Candidate:
         args, kwargs = call
+        try:
+            self._signature.bind(*args, **kwargs, **dict.fromkeys(self._names_tuned(args, kwargs)))
+        except TypeError as error:  # one is missing: before all configs fail for it
+            raise InvalidArgumentError(f"{self.what}: {error}") from None
         known: dict[str, Candidate] = {}
         contents: list[Contents] = []
 
@@ -204,13 +201,12 @@ class TunedOperator:
             return Trial(label, lambda: self.fn(*args, **kwargs, **known[label].keywords), prepare)
 
         def store(own: Sequence[str]) -> Store:
-            assert self._identity is not None, "else nothing is kept"
-            source = hashlib.sha256(self._identity.encode()).hexdigest()
+            source = hashlib.sha256((self._identity or "").encode()).hexdigest()
             where = f"{self.fn.__module__}.{self.what}"
             facts = {"what": where, "source": source, "key": key, "configs": "\n".join(own), "team": str(len(team.ranks))}
             return (_AlwaysAnew if again else Store)(where, facts | machine_of(world))
 
-        report = search(self.what, key, team, self._options, labels, trial, store if self._cache and self._identity is not None else None)
+        report = search(self.what, key, team, self._options, labels, trial, None if self._identity is None else store)
         if contents:
             prepare()
             barrier(team)
@@ -231,9 +227,8 @@ class TunedOperator:
         return [each for each in left if each is not None]
 
     def _bound(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, with defaults, without what is tuned. Raises InvalidArgumentError where one is missing, or too many."""
+        """The arguments that are given, by name, and defaults. Raises InvalidArgumentError for one that the operator has not."""
         try:
-            self._signature.bind(*args, **kwargs, **dict.fromkeys(self._names_tuned(args, kwargs)))
             bound = self._signature.bind_partial(*args, **kwargs)
         except TypeError as error:
             raise InvalidArgumentError(f"{self.what}: {error}") from None
