@@ -1,0 +1,194 @@
+"""What the tiles of a program read and write, and which tile therefore has to wait for which.
+
+A tile touches rectangles of memory: rows, a fixed number of bytes apart, and bytes of those rows. Two tiles of different operations are in
+conflict where rectangles of theirs overlap and one of them writes; the later one then waits for the earlier one. Tensors count by their
+addresses, so views, reshaped or not, and buffers that are used again come out right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime.jit import JITFunction
+
+from ..errors import InvalidArgumentError
+
+Ranges = list[tuple[int, int]]
+"""Of tiles: (first, end)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """Memory that the tiles of an operation touch in one tensor.
+
+    origin: address of row 0. pitch: bytes from one row to the next. boxes: int64 (tiles, 4), of each tile (first row, row past the last,
+    first byte, byte past the last) in those rows. exact: False where a box is more than what the tile touches, and tiles do not meet there.
+    """
+
+    origin: int
+    pitch: int
+    boxes: np.ndarray
+    exact: bool = True
+
+    @classmethod
+    def of_all(cls, tensor: torch.Tensor, tiles: int, *, exact: bool = True) -> Access:
+        """Every tile touches all of a contiguous tensor."""
+        size = tensor.numel() * tensor.element_size()
+        return cls(tensor.data_ptr(), max(1, size), np.tile(np.array([0, 1, 0, size], dtype=np.int64), (tiles, 1)), exact)
+
+    @classmethod
+    def of_boxes(cls, tensor: torch.Tensor, columns: int, boxes: Sequence[Sequence[int]] | np.ndarray, *, exact: bool = True) -> Access:
+        """boxes: of each tile (first row, end, first column, end) of a contiguous tensor as a matrix of ``columns`` columns."""
+        size = tensor.element_size()
+        table = np.asarray(boxes, dtype=np.int64).reshape(-1, 4) * np.array([1, 1, size, size])
+        rows = tensor.numel() // max(1, columns)
+        table[:, :2] = table[:, :2].clip(max=rows)
+        table[:, 2:] = table[:, 2:].clip(max=columns * size)
+        return cls(tensor.data_ptr(), max(1, columns * size), table, exact)
+
+    def hulls(self) -> tuple[np.ndarray, np.ndarray]:
+        """Addresses, first and past the last, of what lies between a box's first byte and its last; equal where it is empty."""
+        first = self.origin + self.boxes[:, 0] * self.pitch + self.boxes[:, 2]
+        end = self.origin + (self.boxes[:, 1] - 1) * self.pitch + self.boxes[:, 3]
+        empty = (self.boxes[:, 0] >= self.boxes[:, 1]) | (self.boxes[:, 2] >= self.boxes[:, 3])
+        return first, np.where(empty, first, end)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """A node of the graph: ``tiles`` tasks of one kind, in any order.
+
+    name: of the trace. body: ``body(task, tile, CONSTANTS)`` of ``@triton.jit``; see ``kernel``. constants: a frozen dataclass of what the
+    body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``, kept alive. ahead: called as body is, before the tile
+    waits for anything: it may only prefetch what no operation writes.
+    """
+
+    name: str
+    body: JITFunction
+    constants: Any
+    tensors: tuple[torch.Tensor, ...]
+    tiles: int
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+    ahead: JITFunction | None = None
+    layer: int = 0
+    nbytes: int = field(default=0)
+    """Memory that its operands and results take: for bandwidth of a whole program."""
+
+
+def overlaps(left: Access, right: Access) -> np.ndarray:
+    """bool (tiles of left, tiles of right): whether their boxes have a byte in common, or may have."""
+    moved = _in_rows_of(left, right)
+    if moved is None:
+        (first, end), (other_first, other_end) = left.hulls(), right.hulls()
+        return (
+            (first[:, None] < other_end[None, :])
+            & (other_first[None, :] < end[:, None])
+            & ((first < end)[:, None] & (other_first < other_end)[None, :])
+        )
+    one, other = left.boxes[:, None, :], moved[None, :, :]
+    return (
+        (np.maximum(one[..., 0], other[..., 0]) < np.minimum(one[..., 1], other[..., 1]))
+        & (np.maximum(one[..., 2], other[..., 2]) < np.minimum(one[..., 3], other[..., 3]))
+    )  # fmt: skip
+
+
+def _in_rows_of(left: Access, right: Access) -> np.ndarray | None:
+    """Right's boxes counted in left's rows; None where a box would go from one row into the next."""
+    if left.pitch != right.pitch:
+        return None
+    rows, columns = divmod(right.origin - left.origin, left.pitch)
+    moved = right.boxes + np.array([rows, rows, columns, columns])
+    return moved if not moved.size or moved[:, 3].max() <= left.pitch else None
+
+
+def conflicts(later: Operation, earlier: Operation) -> np.ndarray | None:
+    """bool (tiles of later, tiles of earlier): who has to wait for whom; None if nobody has to."""
+    found = None
+    pairs = [(write, access) for write in later.writes for access in (*earlier.reads, *earlier.writes)]
+    pairs += [(read, write) for read in later.reads for write in earlier.writes]
+    for mine, theirs in pairs:
+        if not _near(mine, theirs):
+            continue
+        matrix = overlaps(mine, theirs)
+        found = matrix if found is None else found | matrix
+    return found if found is not None and found.any() else None
+
+
+def _near(left: Access, right: Access) -> bool:
+    """Whether two accesses may touch the same memory at all, seen as whole."""
+    (first, end), (other_first, other_end) = left.hulls(), right.hulls()
+    return bool(first.size and other_first.size and first.min() < other_end.max() and other_first.min() < end.max())
+
+
+def check_tiles(operation: Operation) -> None:
+    """Raises InvalidArgumentError where one tile writes what another tile of the same operation reads or writes."""
+    for write in operation.writes:
+        for access in (*operation.reads, *operation.writes):
+            if not (write.exact and access.exact) or not _near(write, access):
+                continue
+            matrix = overlaps(write, access)
+            np.fill_diagonal(matrix, False)
+            if matrix.any():
+                one, other = np.argwhere(matrix)[0]
+                raise InvalidArgumentError(
+                    f"{operation.name}: tile {one} would write what tile {other} of the same operation uses, and their order is open; "
+                    "give it an output that shares no memory with its inputs (or is exactly the input, where the operation is elementwise)"
+                )
+
+
+def dependencies(operations: Sequence[Operation], *, in_order: bool = False) -> list[list[list[tuple[int, Ranges]]]]:
+    """Of each operation, of each tile: the operations and their tiles that have to be complete before it begins.
+
+    What follows from other waits is left out. in_order: every tile waits for all of the operation before that has results.
+    """
+    waits: list[list[list[tuple[int, Ranges]]]] = []
+    after: list[list[int]] = []
+    """Of each tile: the operations, as bits, that are complete as a whole when it begins."""
+    for index, operation in enumerate(operations):
+        found = _in_order(operations, index) if in_order else _needed(operations, index)
+        mine: list[list[tuple[int, Ranges]]] = [[] for _ in range(operation.tiles)]
+        known = [0] * operation.tiles
+        for earlier, matrix in found:
+            whole = 1 << earlier
+            for before in after[earlier]:
+                whole |= before
+            for tile, needed in enumerate(matrix):
+                if known[tile] >> earlier & 1 or not needed.any():
+                    continue
+                ranges = list(_ranges(needed))
+                mine[tile].append((earlier, ranges))
+                if needed.all():
+                    known[tile] |= whole
+                else:
+                    for first, _ in ranges:
+                        known[tile] |= after[earlier][first]
+        waits.append(mine)
+        after.append(known)
+    return waits
+
+
+def _needed(operations: Sequence[Operation], index: int) -> Iterator[tuple[int, np.ndarray]]:
+    for earlier in reversed(range(index)):
+        matrix = conflicts(operations[index], operations[earlier])
+        if matrix is not None:
+            yield earlier, matrix
+
+
+def _in_order(operations: Sequence[Operation], index: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Operations without accesses take no part in the order."""
+    if operations[index].reads or operations[index].writes:
+        before = [earlier for earlier in range(index) if operations[earlier].reads or operations[earlier].writes]
+        if before:
+            yield before[-1], np.ones((operations[index].tiles, operations[before[-1]].tiles), dtype=bool)
+
+
+def _ranges(needed: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Runs of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], needed, [False])).astype(np.int8)))
+    for first, end in zip(edges[::2], edges[1::2], strict=True):
+        yield int(first), int(end)

@@ -1,0 +1,182 @@
+"""The kernel that a whole program runs in, and what the bodies of its tasks are written with.
+
+Every program of a persistent grid goes through tasks: it waits for the words of the tiles that a task needs, runs the task's body, and sets
+the task's own word. Words count runs, so nothing has to be reset between two of them: in run ``n`` a word says that its tile is complete
+by being at least ``n``. All programs have to be on the GPU at the same time, which a grid of at most one program a multiprocessor ensures.
+
+A body is a function of ``@triton.jit``, ``body(task, tile, CONSTANTS)``: ``tensor_of(task, i, DTYPE)`` is its i-th tensor. It is called by
+all threads of the block, ends with everything stored, and waits for nothing but peers that run the same program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.jit import JITFunction
+
+import triton_dist
+import triton_dist.language as dl
+from triton_dist.tools.profiler import Profiler
+
+KIND, TILE, FIRST_WAIT, END_WAIT, WORD, RUN_WORD, FIRST_TENSOR = range(7)
+"""Places in the record of a task, int64."""
+RECORD = 24
+"""int64 words of a record: whole sectors."""
+RUN, NEXT, LEFT, STATE = range(4)
+"""Places in the state of a program, int32: runs that are complete, the next task where programs take tasks as they come, programs that
+have left this run, and how many places there are."""
+WAITING = 0
+"""The number under which the trace has waits; kinds follow."""
+
+_TILE, _FIRST_WAIT, _END_WAIT, _WORD = tl.constexpr(TILE), tl.constexpr(FIRST_WAIT), tl.constexpr(END_WAIT), tl.constexpr(WORD)
+_RUN_WORD, _FIRST_TENSOR, _RECORD = tl.constexpr(RUN_WORD), tl.constexpr(FIRST_TENSOR), tl.constexpr(RECORD)
+_RUN, _NEXT, _LEFT, _WAITING = tl.constexpr(RUN), tl.constexpr(NEXT), tl.constexpr(LEFT), tl.constexpr(WAITING)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A body and what it is compiled for; see ``graph.Operation``."""
+
+    body: JITFunction
+    constants: Any
+    ahead: JITFunction | None = None
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """All kinds of tasks of a program, in the order of their numbers; a constant of the kernel."""
+
+    kinds: tuple[Kind, ...]
+
+    @property
+    def cache_key(self) -> str:
+        """What Triton's cache on disk tells two programs apart by: sources of the bodies too."""
+        return str([(k.body.cache_key, repr(k.constants), "" if k.ahead is None else k.ahead.cache_key) for k in self.kinds])
+
+    def __str__(self) -> str:
+        return self.cache_key
+
+
+@triton.constexpr_function
+def _count(kinds):
+    return len(kinds.kinds)
+
+
+@triton.constexpr_function
+def _body(kinds, index):
+    return kinds.kinds[index].body
+
+
+@triton.constexpr_function
+def _ahead(kinds, index):
+    return kinds.kinds[index].ahead
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """A body's constants as it sees them: each field as ``tl.constexpr``."""
+
+    values: Any
+
+    def __getattr__(self, name: str) -> tl.constexpr:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return tl.constexpr(getattr(self.values, name))
+
+
+@triton.constexpr_function
+def _constants(kinds, index):
+    return _Constants(kinds.kinds[index].constants)
+
+
+@triton.jit
+def tensor_of(task, INDEX: tl.constexpr, DTYPE: tl.constexpr):
+    """Pointer to the first element of the task's tensor number ``INDEX``, which is aligned to 16 bytes."""
+    return tl.multiple_of(tl.load(task + (_FIRST_TENSOR + INDEX)).to(tl.pointer_type(DTYPE)), 16)
+
+
+@triton.jit
+def run_of(task):
+    """The number of this run, from 1 on: what bodies set words of their own to. All ranks of a program are in the same one."""
+    return tl.load(tl.load(task + _RUN_WORD).to(tl.pointer_type(tl.int32))) + 1
+
+
+@triton.jit
+def _ahead_of_kind(task, tile, KINDS: tl.constexpr, INDEX: tl.constexpr):
+    AHEAD: tl.constexpr = _ahead(KINDS, INDEX)
+    AHEAD(task, tile, _constants(KINDS, INDEX))
+
+
+@triton.jit
+def _body_of_kind(task, tile, KINDS: tl.constexpr, INDEX: tl.constexpr):
+    BODY: tl.constexpr = _body(KINDS, INDEX)
+    BODY(task, tile, _constants(KINDS, INDEX))
+
+
+@triton.jit
+def _look_ahead(task, kind, tile, KINDS: tl.constexpr):
+    for index in tl.static_range(_count(KINDS)):
+        if _ahead(KINDS, index) is not None:
+            if kind == index:
+                _ahead_of_kind(task, tile, KINDS, index)
+
+
+@triton.jit
+def _dispatch(task, kind, tile, KINDS: tl.constexpr):
+    for index in tl.static_range(_count(KINDS)):
+        if kind == index:
+            _body_of_kind(task, tile, KINDS, index)
+
+
+@triton.jit
+def _run_task(task, waits, words, run, profiler, KINDS: tl.constexpr, PROFILE: tl.constexpr):
+    """One task from its waits to its word; returns the profiler."""
+    kind, tile = tl.load(task).to(tl.int32), tl.load(task + _TILE).to(tl.int32)
+    first, end = tl.load(task + _FIRST_WAIT).to(tl.int32), tl.load(task + _END_WAIT).to(tl.int32)
+    word = tl.load(task + _WORD)
+    _look_ahead(task, kind, tile, KINDS)
+    if PROFILE:
+        profiler = profiler.record(True, _WAITING)
+    for index in range(first, end):
+        at, count = tl.load(waits + 2 * index), tl.load(waits + 2 * index + 1)
+        dl.wait(words + at, count, "gpu", "acquire", waitValue=run, cmp="ge")
+    if PROFILE:
+        profiler = profiler.record(False, _WAITING)
+        profiler = profiler.record(True, kind + 1)
+    _dispatch(task, kind, tile, KINDS)
+    dl.notify(words + word, 0, signal=run, sig_op="set", comm_scope="gpu")
+    if PROFILE:
+        profiler = profiler.record(False, kind + 1)
+    return profiler
+
+
+@triton_dist.jit
+def mega_kernel(
+    queue, starts, waits, words, state, profiler_buffer,
+    KINDS: tl.constexpr, TAKE: tl.constexpr, PROFILE: tl.constexpr,
+):  # fmt: skip
+    """Runs a program once. queue: int64 (tasks, ``RECORD``). waits: int32 (waits, 2): first word and number of words.
+
+    starts: int32; program ``p`` runs tasks ``starts[p]`` to ``starts[p + 1]``, in that order; if TAKE, the programs take tasks from
+    0 to ``starts[0]`` as they come. words: int32, one a task. state: int32 (``STATE``,).
+    """
+    run = tl.load(state + _RUN) + 1
+    profiler = Profiler.create(profiler_buffer, 0, ENABLE_PROFILING=PROFILE)
+    if TAKE:
+        tasks = tl.load(starts)
+        task = tl.atomic_add(state + _NEXT, 1, sem="relaxed", scope="gpu")
+        while task < tasks:
+            profiler = _run_task(queue + task.to(tl.int64) * _RECORD, waits, words, run, profiler, KINDS, PROFILE)
+            task = tl.atomic_add(state + _NEXT, 1, sem="relaxed", scope="gpu")
+    else:
+        program = tl.program_id(0)
+        for task in range(tl.load(starts + program), tl.load(starts + program + 1)):
+            profiler = _run_task(queue + tl.cast(task, tl.int64) * _RECORD, waits, words, run, profiler, KINDS, PROFILE)
+    # Who leaves last leaves the state for the next run: everybody has read its number by then.
+    if tl.atomic_add(state + _LEFT, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
+        tl.store(state + _LEFT, 0)
+        tl.store(state + _NEXT, 0)
+        tl.store(state + _RUN, run)

@@ -1,0 +1,162 @@
+"""Attention of one new token to all before it, whose keys and values lie in pages: decoding.
+
+The keys of a sequence are split over several tasks, whose results a second operation combines by their logarithms of sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from ...errors import InvalidArgumentError
+from ..graph import Access, Operation
+from ..kernel import tensor_of
+from .checks import TRITON_DTYPES, check, nbytes
+from .flash_attention import soft_capped
+
+_MOST_SPLITS = 32
+_TILE_K = 64
+
+
+@dataclass(frozen=True)
+class _FlashDecode:
+    DTYPE: Any
+    Q_HEADS: int
+    KV_HEADS: int
+    DIM: int
+    WIDTH: int
+    V_DIM: int
+    V_WIDTH: int
+    GROUP: int
+    """Heads of q that share a head of k, up to what a matrix product takes."""
+    SPLITS: int
+    SPLIT_WIDTH: int
+    TILE_K: int
+    PAGE_SIZE: int
+    BLOCKS: int
+    SCALE: float
+    SOFT_CAP: float
+
+
+@triton.jit
+def attention_split_task(task, tile, C: tl.constexpr):
+    """One share of the keys of one sequence, for the heads of q that share one of k.
+
+    Tensors: q (batch, Q_HEADS, DIM), key_cache (pages, PAGE_SIZE, KV_HEADS, DIM), value_cache, block_tables (batch, BLOCKS), kv_lens,
+    partial (batch, Q_HEADS, SPLITS, V_DIM) fp32, lse (batch, Q_HEADS, SPLITS) fp32, in powers of 2; -inf for a share without keys.
+    """
+    share: tl.constexpr = C.Q_HEADS // C.KV_HEADS
+    split, kv_head = tile % C.SPLITS, tile // C.SPLITS % C.KV_HEADS
+    sequence = (tile // (C.SPLITS * C.KV_HEADS)).to(tl.int64)
+    keys = tl.load(tensor_of(task, 4, tl.int32) + sequence)
+    per_split = tl.cdiv(tl.cdiv(keys, C.SPLITS), C.TILE_K) * C.TILE_K
+    member = tl.arange(0, C.GROUP)
+    head = kv_head * share + member
+    deep, v_deep = tl.arange(0, C.WIDTH), tl.arange(0, C.V_WIDTH)
+    taken = member < share
+    q_place = (sequence * C.Q_HEADS + head[:, None]) * C.DIM + deep[None, :]
+    q = tl.load(tensor_of(task, 0, C.DTYPE) + q_place, mask=taken[:, None] & (deep[None, :] < C.DIM), other=0.0)
+    key_cache, value_cache = tensor_of(task, 1, C.DTYPE), tensor_of(task, 2, C.DTYPE)
+    table = tensor_of(task, 3, tl.int32) + sequence * C.BLOCKS
+    sums = tl.zeros((C.GROUP, C.V_WIDTH), tl.float32)
+    most = tl.full((C.GROUP,), float("-inf"), tl.float32)
+    total = tl.zeros((C.GROUP,), tl.float32)
+    for first in range(split * per_split, tl.minimum((split + 1) * per_split, keys), C.TILE_K):
+        number = first + tl.arange(0, C.TILE_K)
+        there = number < keys
+        page = tl.load(table + number // C.PAGE_SIZE, mask=there, other=0)
+        slot = (page.to(tl.int64) * C.PAGE_SIZE + number % C.PAGE_SIZE) * C.KV_HEADS + kv_head
+        k = tl.load(key_cache + slot[:, None] * C.DIM + deep[None, :], mask=there[:, None] & (deep[None, :] < C.DIM), other=0.0)
+        scores = soft_capped(tl.dot(q, k.T, input_precision="ieee"), C.SCALE, C.SOFT_CAP)
+        scores = tl.where(there[None, :], scores, float("-inf"))
+        higher = tl.maximum(most, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        shrink = tl.exp2(most - higher)
+        v = tl.load(value_cache + slot[:, None] * C.V_DIM + v_deep[None, :], mask=there[:, None] & (v_deep[None, :] < C.V_DIM), other=0.0)
+        sums = tl.dot(weights.to(C.DTYPE), v, sums * shrink[:, None], input_precision="ieee")
+        total = total * shrink + tl.sum(weights, 1)
+        most = higher
+    # A share without keys has a total of 0: its result is not looked at.
+    row = (sequence * C.Q_HEADS + head.to(tl.int64)) * C.SPLITS + split
+    partial = tensor_of(task, 5, tl.float32) + row[:, None] * C.V_DIM + v_deep[None, :]
+    tl.store(partial, sums / tl.where(total > 0, total, 1.0)[:, None], mask=taken[:, None] & (v_deep[None, :] < C.V_DIM))
+    tl.store(tensor_of(task, 6, tl.float32) + row, tl.where(total > 0, most + tl.log2(total), float("-inf")), mask=taken)
+
+
+@triton.jit
+def attention_combine_task(task, tile, C: tl.constexpr):
+    """One head of one sequence. Tensors: partial, lse, out (batch, Q_HEADS, V_DIM)."""
+    split, deep = tl.arange(0, C.SPLIT_WIDTH), tl.arange(0, C.V_WIDTH)
+    there = split < C.SPLITS
+    row = tile.to(tl.int64) * C.SPLITS + split
+    lse = tl.load(tensor_of(task, 1, tl.float32) + row, mask=there, other=float("-inf"))
+    most = tl.max(lse, 0)
+    weight = tl.where(lse == float("-inf"), 0.0, tl.exp2(lse - most))
+    inside = there[:, None] & (deep[None, :] < C.V_DIM)
+    partial = tl.load(tensor_of(task, 0, tl.float32) + row[:, None] * C.V_DIM + deep[None, :], mask=inside, other=0.0)
+    total = tl.sum(weight, 0)
+    # A sequence without keys gets zeros.
+    result = tl.sum(partial * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
+    tl.store(tensor_of(task, 2, C.DTYPE) + tile.to(tl.int64) * C.V_DIM + deep, result.to(C.DTYPE), mask=deep < C.V_DIM)
+
+
+def flash_decode(
+    q: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor, kv_lens: torch.Tensor,
+    out: torch.Tensor, programs: int, *, scale: float | None, soft_cap: float,
+) -> list[Operation]:  # fmt: skip
+    """See ``ModelBuilder.make_flash_decode``."""
+    what = "make_flash_decode"
+    check(what, "query", q, (None, None, None, None))
+    batch, length, q_heads, dim = q.shape
+    if length != 1:
+        raise InvalidArgumentError(f"{what}: query has {length} tokens a sequence; it takes one: use make_flash_attn for more")
+    check(what, "key_cache", key_cache, (None, None, None, dim), q.dtype)
+    pages, page_size, kv_heads, _ = key_cache.shape
+    check(what, "value_cache", value_cache, (pages, page_size, kv_heads, None), q.dtype)
+    v_dim = value_cache.shape[3]
+    check(what, "block_tables", block_tables, (batch, None), torch.int32)
+    check(what, "kv_lens", kv_lens, (batch,), torch.int32)
+    check(what, "output", out, (batch, 1, q_heads, v_dim), q.dtype)
+    if q_heads % kv_heads:
+        raise InvalidArgumentError(f"{what}: {q_heads} heads of q, {kv_heads} of k: q has to have a multiple of k's heads")
+    splits = max(1, min(_MOST_SPLITS, programs // (batch * kv_heads)))
+    share = q_heads // kv_heads
+    constants = _FlashDecode(
+        TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, max(16, triton.next_power_of_2(v_dim)),
+        max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), _TILE_K, page_size, block_tables.shape[1],
+        float(dim**-0.5 if scale is None else scale), float(soft_cap),
+    )  # fmt: skip
+    partial = torch.empty((batch, q_heads, splits, v_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((batch, q_heads, splits), dtype=torch.float32, device=q.device)
+    places = [(sequence, head, split) for sequence in range(batch) for head in range(kv_heads) for split in range(splits)]
+    tiles, slots = len(places), pages * page_size
+    heads = [(sequence, sequence + 1, head * share * dim, (head + 1) * share * dim) for sequence, head, _ in places]
+    in_cache = [(0, slots, head, head + 1) for _, head, _ in places]
+    rows = [((sequence * kv_heads + head) * share, (sequence * kv_heads + head + 1) * share, split) for sequence, head, split in places]
+    reads = (
+        Access.of_boxes(q, q_heads * dim, heads),
+        Access.of_boxes(key_cache, kv_heads * dim, [(row, end, head * dim, last * dim) for row, end, head, last in in_cache]),
+        Access.of_boxes(value_cache, kv_heads * v_dim, [(row, end, head * v_dim, last * v_dim) for row, end, head, last in in_cache]),
+        Access.of_all(block_tables, tiles),
+        Access.of_all(kv_lens, tiles),
+    )
+    writes = (
+        Access.of_boxes(partial, splits * v_dim, [(row, end, split * v_dim, (split + 1) * v_dim) for row, end, split in rows]),
+        Access.of_boxes(lse, splits, [(row, end, split, split + 1) for row, end, split in rows]),
+    )
+    tensors = (q, key_cache, value_cache, block_tables, kv_lens, partial, lse)
+    split_op = Operation("attn_split", attention_split_task, constants, tensors, tiles, reads, writes, nbytes=nbytes(q))
+    combined = [(row, row + 1) for row in range(batch * q_heads)]
+    combine_op = Operation(
+        "attn_combine", attention_combine_task, constants, (partial, lse, out), len(combined),
+        (
+            Access.of_boxes(partial, splits * v_dim, [(row, end, 0, splits * v_dim) for row, end in combined]),
+            Access.of_boxes(lse, splits, [(row, end, 0, splits) for row, end in combined]),
+        ),
+        (Access.of_boxes(out, v_dim, [(row, end, 0, v_dim) for row, end in combined]),), nbytes=nbytes(out),
+    )  # fmt: skip
+    return [split_op, combine_op]
