@@ -3,14 +3,15 @@
 ``python -m torch.distributed.run --standalone --nproc-per-node 1 benchmarks/mega_kernel.py --json out.json``; ``--dry-run`` needs no GPU
 and no launcher.
 
-The world is the tensor-parallel group: each rank has its heads, its part of the MLP and all of the hidden features, and an all-reduce stands
-behind both row-parallel projections. A step is one token for each of M sequences of ``--context`` tokens, through ``--layers`` layers:
+The world is the tensor-parallel group: each rank has its heads, its part of the MLP and all of the hidden features, and an all-reduce
+stands behind both row-parallel projections. A step is one token for each of M sequences of ``--context`` tokens,
+through ``--layers`` layers:
 RMS norm, q, k and v in one projection, RMS norm of the heads and rotary embedding, new keys and values, attention, projection, residual,
 RMS norm, gate and up in one projection, silu, down projection, residual.
 
-"torch" is that by cuBLAS, torch's own kernels and NCCL; "torch-compiled" the same through ``torch.compile``, which fuses what stands between
-the products. "products" is cuBLAS's products alone. The bound is a kernel that does nothing but read what a step has to read, the weights
-and the keys and values.
+"torch" is that by cuBLAS, torch's own kernels and NCCL; "torch-compiled" the same through ``torch.compile``, which fuses what stands
+between the products. "products" is cuBLAS's products alone. The bound is a kernel that does nothing but read what
+a step has to read, the weights and the keys and values.
 """
 
 from __future__ import annotations
@@ -259,7 +260,8 @@ def inputs_and_methods(machine: Machine, model: Model, rows: int, arguments: arg
         seeds = [arguments.seed + 1000 * number + rank for number in range(arguments.layers)]
         return [make_layer(machine.device, model, rows, arguments.context, ranks, seed, dtype) for seed in seeds]
 
-    x = torch.randn((rows, model.hidden), generator=torch.Generator(machine.device).manual_seed(arguments.seed), device=machine.device).to(dtype)
+    generator = torch.Generator(machine.device).manual_seed(arguments.seed)
+    x = torch.randn((rows, model.hidden), generator=generator, device=machine.device).to(dtype)
     layers = make_layers(machine.rank)
     step = Step(model, arguments.context, ranks, x, layers, *angles(machine.device, arguments.context, model.head_dim))
     programs: list[ModelBuilder] = []

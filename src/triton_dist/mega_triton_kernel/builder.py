@@ -116,8 +116,8 @@ class ModelBuilder:
     ) -> None:  # fmt: skip
         """Attention of all tokens. q, output: (batch, length, q_heads, head_dim). k, v: (batch, keys, kv_heads, head_dim).
 
-        sm_scale: default ``head_dim ** -0.5``. soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``; 0 leaves them. is_causal: token
-        i sees keys up to ``i + keys - length``. q_heads is a multiple of kv_heads: neighbours share keys.
+        sm_scale: default ``head_dim ** -0.5``. soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``; 0 leaves them. is_causal:
+        token i sees keys up to ``i + keys - length``. q_heads is a multiple of kv_heads: neighbours share keys.
         """
         self._add(flash_attention.flash_attention(q, k, v, output, scale=sm_scale, soft_cap=soft_cap, causal=is_causal), layer_id)
 
@@ -239,8 +239,9 @@ class ModelBuilder:
         if not self._operations:
             raise InvalidArgumentError("ModelBuilder.compile: there are no operations; call make_linear() and others first")
         self._compare_with_peers()
-        self._plan = plan = make_plan(self._operations, self.num_sms, _device(), in_order=self._in_order, take=self._take)
-        _register(self._operations)
+        operations = _joined(self._operations)
+        self._plan = plan = make_plan(operations, self.num_sms, _device(), in_order=self._in_order, take=self._take)
+        _register(operations)
         if self._enable_profiling:
             self.profile_buf = alloc_profiler_buffer((plan.tasks + 4 * plan.programs) * _RECORDS_A_TASK)
         if _device().type == "cuda":
@@ -273,12 +274,15 @@ class ModelBuilder:
 
     def get_sm_activity(self) -> float:
         """Share of the last run in which a program, on average, was at a task and did not wait. Needs ``enable_profiling``."""
-        tracks = [track for of_block in parse_to_tracks(self._recorded("get_sm_activity")).values() for track in of_block]
-        busy = [[task for task in track.tasks if task.duration is not None] for track in tracks]
-        at_work = sum(task.duration for tasks in busy for task in tasks if task.type != WAITING)
-        begins, ends = [task.start for tasks in busy for task in tasks], [task.end for tasks in busy for task in tasks]
-        span = max(ends, default=0) - min(begins, default=0)
-        return at_work / (span * self._compiled("get_sm_activity").programs) if span else 0.0
+        tracks = parse_to_tracks(self._recorded("get_sm_activity"))
+        spans = [
+            (task.type, task.start, task.start + task.duration) for track in tracks for task in track.tasks if task.duration is not None
+        ]
+        if not spans:
+            return 0.0
+        at_work = sum(end - start for kind, start, end in spans if kind != WAITING)
+        whole = max(end for _, _, end in spans) - min(start for _, start, _ in spans)
+        return at_work / (whole * self._compiled("get_sm_activity").programs)
 
     def finalize(self) -> None:
         """Free the symmetric tensors; every rank calls it, after its runs are complete. The builder is empty afterwards."""
@@ -299,8 +303,8 @@ class ModelBuilder:
             wrong = next((tensor for tensor in operation.tensors if tensor.device != device), None)
             if wrong is not None:
                 raise InvalidArgumentError(
-                    f"{operation.name} (layer {layer_id}): a tensor of shape {tuple(wrong.shape)} is on {wrong.device}, and kernels of this "
-                    f"rank run on {device}: move it there"
+                    f"{operation.name} (layer {layer_id}): a tensor of shape {tuple(wrong.shape)} is on {wrong.device}, and kernels of "
+                    f"this rank run on {device}: move it there"
                 )
         self._operations += operations
         self._plan = None
@@ -315,7 +319,9 @@ class ModelBuilder:
 
     def _recorded(self, what: str) -> torch.Tensor:
         if self.profile_buf is None:
-            raise InvalidArgumentError(f"ModelBuilder.{what}: nothing was recorded; pass enable_profiling=True, and compile() and run() first")
+            raise InvalidArgumentError(
+                f"ModelBuilder.{what}: nothing was recorded; pass enable_profiling=True, and compile() and run() first"
+            )
         return self.profile_buf
 
     def _launch(self, plan: Plan) -> Launch:
@@ -345,8 +351,8 @@ def _check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
     """Raises InvalidArgumentError, NotInitializedError."""
     if world_size < 1 or local_world_size < 1 or world_size % local_world_size or not 0 <= rank < world_size:
         raise InvalidArgumentError(
-            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; ranks count from 0, and every node has "
-            "as many"
+            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; ranks count from 0, and "
+            "every node has as many"
         )
     world = current_world()
     if world_size > 1 and world is None:
@@ -371,6 +377,18 @@ def _multiprocessors() -> int:
     """Of the GPU, or of the one that the simulator pretends."""
     gpu = pretended_gpu()
     return gpu.sm_count if gpu is not None else torch.cuda.get_device_properties(_device()).multi_processor_count
+
+
+def _joined(operations: Sequence[Operation]) -> list[Operation]:
+    """The operations, with a sum and the norm behind it as one."""
+    made: list[Operation] = []
+    for operation in operations:
+        both = normalization.with_add(made[-1], operation) if made else None
+        if both is not None:
+            made[-1] = both
+        else:
+            made.append(operation)
+    return made
 
 
 def _register(operations: Sequence[Operation]) -> None:

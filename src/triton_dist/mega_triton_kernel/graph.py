@@ -63,8 +63,7 @@ class Operation:
     """A node of the graph: ``tiles`` tasks of one kind, in any order.
 
     name: of the trace. body: ``body(task, tile, CONSTANTS)`` of ``@triton.jit``; see ``kernel``. constants: a frozen dataclass of what the
-    body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``, kept alive. ahead: called as body is, before the tile
-    waits for anything: it may only prefetch what no operation writes.
+    body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``, kept alive.
     """
 
     name: str
@@ -74,8 +73,6 @@ class Operation:
     tiles: int
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
-    ahead: JITFunction | None = None
-    layer: int = 0
     nbytes: int = field(default=0)
     """Memory that its operands and results take: for bandwidth of a whole program."""
 
@@ -112,14 +109,14 @@ def conflicts(later: Operation, earlier: Operation) -> np.ndarray | None:
     pairs = [(write, access) for write in later.writes for access in (*earlier.reads, *earlier.writes)]
     pairs += [(read, write) for read in later.reads for write in earlier.writes]
     for mine, theirs in pairs:
-        if not _near(mine, theirs):
+        if not near(mine, theirs):
             continue
         matrix = overlaps(mine, theirs)
         found = matrix if found is None else found | matrix
     return found if found is not None and found.any() else None
 
 
-def _near(left: Access, right: Access) -> bool:
+def near(left: Access, right: Access) -> bool:
     """Whether two accesses may touch the same memory at all, seen as whole."""
     (first, end), (other_first, other_end) = left.hulls(), right.hulls()
     return bool(first.size and other_first.size and first.min() < other_end.max() and other_first.min() < end.max())
@@ -129,7 +126,7 @@ def check_tiles(operation: Operation) -> None:
     """Raises InvalidArgumentError where one tile writes what another tile of the same operation reads or writes."""
     for write in operation.writes:
         for access in (*operation.reads, *operation.writes):
-            if not (write.exact and access.exact) or not _near(write, access):
+            if not (write.exact and access.exact) or not near(write, access):
                 continue
             matrix = overlaps(write, access)
             np.fill_diagonal(matrix, False)

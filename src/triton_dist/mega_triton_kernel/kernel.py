@@ -4,8 +4,9 @@ Every program of a persistent grid goes through tasks: it waits for the words of
 the task's own word. Words count runs, so nothing has to be reset between two of them: in run ``n`` a word says that its tile is complete
 by being at least ``n``. All programs have to be on the GPU at the same time, which a grid of at most one program a multiprocessor ensures.
 
-A body is a function of ``@triton.jit``, ``body(task, tile, CONSTANTS)``: ``tensor_of(task, i, DTYPE)`` is its i-th tensor. It is called by
-all threads of the block, ends with everything stored, and waits for nothing but peers that run the same program.
+A body is a function of ``@triton.jit``, ``body(task, tile, run, CONSTANTS)``: ``tensor_of(task, i, DTYPE)`` is its i-th tensor, ``run`` the
+number of the run, from 1 on, which words of its own may count too. It is called by all threads of the block, ends with everything stored,
+and waits for nothing but peers that run the same program.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.tools.profiler import Profiler
 
-KIND, TILE, FIRST_WAIT, END_WAIT, WORD, RUN_WORD, FIRST_TENSOR = range(7)
-"""Places in the record of a task, int64."""
-RECORD = 24
-"""int64 words of a record: whole sectors."""
+KIND_AND_TILE, WAITS, WORD_AND_COUNT, FIRST_WORD, FIRST_TENSOR = range(5)
+"""Places in the record of a task, int64: its kind, and in the upper half its tile; the first of its waits but one, and the end of those;
+its own word, and for how many words it waits at first; the first of those; addresses of its tensors."""
+RECORD = 16
+"""int64 words of a record: one cache line."""
+MOST_TENSORS = RECORD - FIRST_TENSOR
 RUN, NEXT, LEFT, STATE = range(4)
 """Places in the state of a program, int32: runs that are complete, the next task where programs take tasks as they come, programs that
 have left this run, and how many places there are."""
 WAITING = 0
 """The number under which the trace has waits; kinds follow."""
 
-_TILE, _FIRST_WAIT, _END_WAIT, _WORD = tl.constexpr(TILE), tl.constexpr(FIRST_WAIT), tl.constexpr(END_WAIT), tl.constexpr(WORD)
-_RUN_WORD, _FIRST_TENSOR, _RECORD = tl.constexpr(RUN_WORD), tl.constexpr(FIRST_TENSOR), tl.constexpr(RECORD)
+_WAITS, _WORD_AND_COUNT, _FIRST_WORD = tl.constexpr(WAITS), tl.constexpr(WORD_AND_COUNT), tl.constexpr(FIRST_WORD)
+_FIRST_TENSOR, _RECORD = tl.constexpr(FIRST_TENSOR), tl.constexpr(RECORD)
 _RUN, _NEXT, _LEFT, _WAITING = tl.constexpr(RUN), tl.constexpr(NEXT), tl.constexpr(LEFT), tl.constexpr(WAITING)
 
 
@@ -42,7 +45,6 @@ class Kind:
 
     body: JITFunction
     constants: Any
-    ahead: JITFunction | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Kinds:
     @property
     def cache_key(self) -> str:
         """What Triton's cache on disk tells two programs apart by: sources of the bodies too."""
-        return str([(k.body.cache_key, repr(k.constants), "" if k.ahead is None else k.ahead.cache_key) for k in self.kinds])
+        return str([(kind.body.cache_key, repr(kind.constants)) for kind in self.kinds])
 
     def __str__(self) -> str:
         return self.cache_key
@@ -68,11 +70,6 @@ def _count(kinds):
 @triton.constexpr_function
 def _body(kinds, index):
     return kinds.kinds[index].body
-
-
-@triton.constexpr_function
-def _ahead(kinds, index):
-    return kinds.kinds[index].ahead
 
 
 @dataclass(frozen=True)
@@ -99,54 +96,42 @@ def tensor_of(task, INDEX: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def run_of(task):
-    """The number of this run, from 1 on: what bodies set words of their own to. All ranks of a program are in the same one."""
-    return tl.load(tl.load(task + _RUN_WORD).to(tl.pointer_type(tl.int32))) + 1
+def _halves(packed):
+    """The lower and the upper 32 bits of an int64, neither of them negative."""
+    return packed.to(tl.int32), (packed >> 32).to(tl.int32)
 
 
 @triton.jit
-def _ahead_of_kind(task, tile, KINDS: tl.constexpr, INDEX: tl.constexpr):
-    AHEAD: tl.constexpr = _ahead(KINDS, INDEX)
-    AHEAD(task, tile, _constants(KINDS, INDEX))
-
-
-@triton.jit
-def _body_of_kind(task, tile, KINDS: tl.constexpr, INDEX: tl.constexpr):
+def _body_of_kind(task, tile, run, KINDS: tl.constexpr, INDEX: tl.constexpr):
     BODY: tl.constexpr = _body(KINDS, INDEX)
-    BODY(task, tile, _constants(KINDS, INDEX))
+    BODY(task, tile, run, _constants(KINDS, INDEX))
 
 
 @triton.jit
-def _look_ahead(task, kind, tile, KINDS: tl.constexpr):
-    for index in tl.static_range(_count(KINDS)):
-        if _ahead(KINDS, index) is not None:
-            if kind == index:
-                _ahead_of_kind(task, tile, KINDS, index)
-
-
-@triton.jit
-def _dispatch(task, kind, tile, KINDS: tl.constexpr):
+def _dispatch(task, kind, tile, run, KINDS: tl.constexpr):
     for index in tl.static_range(_count(KINDS)):
         if kind == index:
-            _body_of_kind(task, tile, KINDS, index)
+            _body_of_kind(task, tile, run, KINDS, index)
 
 
 @triton.jit
 def _run_task(task, waits, words, run, profiler, KINDS: tl.constexpr, PROFILE: tl.constexpr):
     """One task from its waits to its word; returns the profiler."""
-    kind, tile = tl.load(task).to(tl.int32), tl.load(task + _TILE).to(tl.int32)
-    first, end = tl.load(task + _FIRST_WAIT).to(tl.int32), tl.load(task + _END_WAIT).to(tl.int32)
-    word = tl.load(task + _WORD)
-    _look_ahead(task, kind, tile, KINDS)
+    kind, tile = _halves(tl.load(task))
+    first, end = _halves(tl.load(task + _WAITS))
+    word, count = _halves(tl.load(task + _WORD_AND_COUNT))
+    at = tl.load(task + _FIRST_WORD).to(tl.int32)
     if PROFILE:
         profiler = profiler.record(True, _WAITING)
+    if count > 0:
+        dl.wait(words + at, count, "gpu", "acquire", waitValue=run, cmp="ge")
     for index in range(first, end):
         at, count = tl.load(waits + 2 * index), tl.load(waits + 2 * index + 1)
         dl.wait(words + at, count, "gpu", "acquire", waitValue=run, cmp="ge")
     if PROFILE:
         profiler = profiler.record(False, _WAITING)
         profiler = profiler.record(True, kind + 1)
-    _dispatch(task, kind, tile, KINDS)
+    _dispatch(task, kind, tile, run, KINDS)
     dl.notify(words + word, 0, signal=run, sig_op="set", comm_scope="gpu")
     if PROFILE:
         profiler = profiler.record(False, kind + 1)

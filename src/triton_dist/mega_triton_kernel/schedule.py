@@ -46,12 +46,13 @@ def make_plan(operations: Sequence[Operation], programs: int, device: torch.devi
     for index, (operation, of_tiles) in enumerate(zip(operations, dependencies(operations, in_order=in_order), strict=True)):
         for tile, of_tile in enumerate(of_tiles):
             word, first = int(first_word[index]) + tile, len(waits)
-            waits += [(int(first_word[earlier]) + start, end - start) for earlier, ranges in of_tile for start, end in ranges]
-            records[word, : kernel.RUN_WORD] = numbers[index], tile, first, len(waits), word
-        mine = slice(int(first_word[index]), int(first_word[index + 1]))
-        records[mine, kernel.RUN_WORD] = state.data_ptr()
+            mine = [(int(first_word[earlier]) + start, end - start) for earlier, ranges in of_tile for start, end in ranges]
+            at, count = mine[0] if mine else (0, 0)
+            waits += mine[1:]
+            records[word, : kernel.FIRST_TENSOR] = numbers[index] | tile << 32, first | len(waits) << 32, word | count << 32, at
         addresses = [tensor.data_ptr() for tensor in operation.tensors]
-        records[mine, kernel.FIRST_TENSOR : kernel.FIRST_TENSOR + len(addresses)] = addresses
+        of_operation = slice(int(first_word[index]), int(first_word[index + 1]))
+        records[of_operation, kernel.FIRST_TENSOR : kernel.FIRST_TENSOR + len(addresses)] = addresses
     if take:
         starts = np.array([tasks])
     else:
@@ -74,7 +75,7 @@ def _kinds(operations: Sequence[Operation]) -> tuple[Kinds, list[int], list[str]
     kinds: list[Kind] = []
     numbers, names = [], []
     for operation in operations:
-        kind = Kind(operation.body, operation.constants, operation.ahead)
+        kind = Kind(operation.body, operation.constants)
         if kind not in kinds:
             kinds.append(kind)
             names.append([operation.name])

@@ -23,7 +23,7 @@ class _SiluMulUp:
 
 
 @triton.jit
-def silu_mul_up_task(task, tile, C: tl.constexpr):
+def silu_mul_up_task(task, tile, run, C: tl.constexpr):
     """``out = silu(gate) * up`` for one block of a row of ``gate | up``, in fp32, rounded once. Tensors: gate_up, out."""
     blocks: tl.constexpr = (C.COLUMNS + C.BLOCK - 1) // C.BLOCK
     row = (tile // blocks).to(tl.int64)

@@ -16,7 +16,7 @@ import triton.language as tl
 import triton_dist.language as dl
 
 from ..graph import Access, Operation
-from ..kernel import run_of, tensor_of
+from ..kernel import tensor_of
 from .barrier import Ranks, meet, tell
 from .checks import TRITON_DTYPES, check, nbytes, width_of_blocks
 
@@ -33,12 +33,11 @@ class _AllReduce:
 
 
 @triton.jit
-def allreduce_task(task, tile, C: tl.constexpr):
+def allreduce_task(task, tile, run, C: tl.constexpr):
     """One block of ``out``, added in fp32 in the order of the ranks. Tensors: x (symmetric), out, words, done (symmetric).
 
     TELL: the peers are told, by ``done``, that this rank has read its part of their x.
     """
-    run = run_of(task)
     meet(tensor_of(task, 2, tl.int32) + tile * C.SIZE, run, C)
     at = tile.to(tl.int64) * C.BLOCK + tl.arange(0, C.BLOCK)
     inside = at < C.ELEMENTS
@@ -53,9 +52,9 @@ def allreduce_task(task, tile, C: tl.constexpr):
 
 
 @triton.jit
-def read_by_all_task(task, tile, C: tl.constexpr):
+def read_by_all_task(task, tile, run, C: tl.constexpr):
     """Waits until every rank has read its part of this rank's x. Tensors: done."""
-    dl.wait(tensor_of(task, 0, tl.int32) + tile * C.SIZE, C.SIZE, "sys", "acquire", waitValue=run_of(task), cmp="ge")
+    dl.wait(tensor_of(task, 0, tl.int32) + tile * C.SIZE, C.SIZE, "sys", "acquire", waitValue=run, cmp="ge")
 
 
 def block_of(elements: int, programs: int) -> int:
@@ -63,7 +62,9 @@ def block_of(elements: int, programs: int) -> int:
     return width_of_blocks(elements, programs, 256, 4096)
 
 
-def allreduce(x: torch.Tensor, out: torch.Tensor, words: torch.Tensor, done: torch.Tensor | None, ranks: Ranks, block: int) -> list[Operation]:
+def allreduce(
+    x: torch.Tensor, out: torch.Tensor, words: torch.Tensor, done: torch.Tensor | None, ranks: Ranks, block: int
+) -> list[Operation]:
     """x: symmetric. out: of its shape and dtype, other memory. words, done: symmetric int32 (tiles, ranks), zero, of this operation alone.
 
     done: None if x is not written again before all ranks have read it; else a second operation keeps later writers of x waiting.

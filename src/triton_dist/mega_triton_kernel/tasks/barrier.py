@@ -12,7 +12,7 @@ import triton.language as tl
 import triton_dist.language as dl
 
 from ..graph import Access, Operation
-from ..kernel import run_of, tensor_of
+from ..kernel import tensor_of
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def meet(words, run, C: tl.constexpr):
 
 
 @triton.jit
-def barrier_task(task, tile, C: tl.constexpr):
+def barrier_task(task, tile, run, C: tl.constexpr):
     """Tensors: words, symmetric int32, one a rank."""
-    meet(tensor_of(task, 0, tl.int32), run_of(task), C)
+    meet(tensor_of(task, 0, tl.int32), run, C)
 
 
 def barrier(words: torch.Tensor, ranks: Ranks, inputs: Sequence[torch.Tensor]) -> Operation:

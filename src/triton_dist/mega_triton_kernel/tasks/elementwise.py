@@ -22,7 +22,7 @@ class _Add:
 
 
 @triton.jit
-def add_task(task, tile, C: tl.constexpr):
+def add_task(task, tile, run, C: tl.constexpr):
     """``out = lhs + rhs``, added in fp32 and rounded once. Tensors: lhs, rhs, out."""
     at = tile.to(tl.int64) * C.BLOCK + tl.arange(0, C.BLOCK)
     inside = at < C.ELEMENTS

@@ -41,12 +41,11 @@ class _FlashAttention:
 @triton.jit
 def soft_capped(scores, SCALE, SOFT_CAP: tl.constexpr):
     """Scaled scores times log2(e), for exp2: ``cap * tanh(score / cap)`` if there is a cap (not 0)."""
+    scaled = scores * SCALE
     if SOFT_CAP != 0.0:
         # tanh by the sigmoid: 2 sigmoid(2 x) - 1
-        scaled = SOFT_CAP * (2 * tl.sigmoid(scores * (2 * SCALE / SOFT_CAP)) - 1) * LOG2E
-    else:
-        scaled = scores * (SCALE * LOG2E)
-    return scaled
+        scaled = SOFT_CAP * (2 * tl.sigmoid(scaled * (2 / SOFT_CAP)) - 1)
+    return scaled * LOG2E
 
 
 @triton.jit
@@ -71,7 +70,7 @@ def _attend(q, sums, most, total, keys, values, key, last, C: tl.constexpr, MASK
 
 
 @triton.jit
-def flash_attention_task(task, tile, C: tl.constexpr):
+def flash_attention_task(task, tile, run, C: tl.constexpr):
     """``TILE_Q`` rows of one head. Tensors: q, k, v (or all three packed, by offsets), out (batch, LENGTH, Q_HEADS, DIM)."""
     blocks: tl.constexpr = (C.LENGTH + C.TILE_Q - 1) // C.TILE_Q
     # The rows with the most keys first.
@@ -171,4 +170,6 @@ def _operation(
         float(dim**-0.5 if scale is None else scale), float(soft_cap), bool(causal), tile_q, tile_k,
     )  # fmt: skip
     writes = (access(out, q_heads * dim, 0, rows),)
-    return Operation(name, flash_attention_task, constants, (*operands, out), len(places), reads, writes, nbytes=nbytes(*set(operands), out))
+    return Operation(
+        name, flash_attention_task, constants, (*operands, out), len(places), reads, writes, nbytes=nbytes(*set(operands), out)
+    )

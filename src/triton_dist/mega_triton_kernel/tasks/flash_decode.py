@@ -43,7 +43,7 @@ class _FlashDecode:
 
 
 @triton.jit
-def attention_split_task(task, tile, C: tl.constexpr):
+def attention_split_task(task, tile, run, C: tl.constexpr):
     """One share of the keys of one sequence, for the heads of q that share one of k.
 
     Tensors: q (batch, Q_HEADS, DIM), key_cache (pages, PAGE_SIZE, KV_HEADS, DIM), value_cache, block_tables (batch, BLOCKS), kv_lens,
@@ -88,7 +88,7 @@ def attention_split_task(task, tile, C: tl.constexpr):
 
 
 @triton.jit
-def attention_combine_task(task, tile, C: tl.constexpr):
+def attention_combine_task(task, tile, run, C: tl.constexpr):
     """One head of one sequence. Tensors: partial, lse, out (batch, Q_HEADS, V_DIM)."""
     split, deep = tl.arange(0, C.SPLIT_WIDTH), tl.arange(0, C.V_WIDTH)
     there = split < C.SPLITS

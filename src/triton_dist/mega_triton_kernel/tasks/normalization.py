@@ -10,9 +10,10 @@ import triton
 import triton.language as tl
 
 from ...errors import InvalidArgumentError
-from ..graph import Access, Operation
+from ..graph import Access, Operation, near
 from ..kernel import tensor_of
 from .checks import TRITON_DTYPES, check, nbytes
+from .elementwise import add_task
 
 _MOST_COLUMNS = 8192
 _MOST_TOKENS = 16
@@ -27,22 +28,68 @@ class _RmsNorm:
 
 
 @triton.jit
-def rms_norm_task(task, tile, C: tl.constexpr):
+def _norm_of_row(value, weight, out, column, C: tl.constexpr):
+    """Normalizes a row that is one block, in fp32, and stores it."""
+    scale = tl.rsqrt(tl.sum(value * value) / C.COLUMNS + C.EPS)
+    inside = column < C.COLUMNS
+    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + column, (value * scale * factor).to(C.DTYPE), mask=inside)
+
+
+@triton.jit
+def rms_norm_task(task, tile, run, C: tl.constexpr):
     """``out = x / rms(x) * weight`` for one row, in fp32, rounded once. Tensors: x, weight, out."""
     x = tensor_of(task, 0, C.DTYPE) + tile.to(tl.int64) * C.COLUMNS
+    weight, out = tensor_of(task, 1, C.DTYPE), tensor_of(task, 2, C.DTYPE) + tile.to(tl.int64) * C.COLUMNS
     column = tl.arange(0, C.BLOCK)
-    squares = tl.zeros((C.BLOCK,), tl.float32)
-    for first in range(0, C.COLUMNS, C.BLOCK):
-        value = tl.load(x + first + column, mask=first + column < C.COLUMNS, other=0.0).to(tl.float32)
-        squares += value * value
-    scale = tl.rsqrt(tl.sum(squares) / C.COLUMNS + C.EPS)
-    weight = tensor_of(task, 1, C.DTYPE)
-    out = tensor_of(task, 2, C.DTYPE) + tile.to(tl.int64) * C.COLUMNS
-    for first in range(0, C.COLUMNS, C.BLOCK):
-        inside = first + column < C.COLUMNS
-        value = tl.load(x + first + column, mask=inside, other=0.0).to(tl.float32)
-        factor = tl.load(weight + first + column, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out + first + column, (value * scale * factor).to(C.DTYPE), mask=inside)
+    if C.COLUMNS <= C.BLOCK:
+        value = tl.load(x + column, mask=column < C.COLUMNS, other=0.0).to(tl.float32)
+        _norm_of_row(value, weight, out, column, C)
+    else:
+        squares = tl.zeros((C.BLOCK,), tl.float32)
+        for first in range(0, C.COLUMNS, C.BLOCK):
+            value = tl.load(x + first + column, mask=first + column < C.COLUMNS, other=0.0).to(tl.float32)
+            squares += value * value
+        scale = tl.rsqrt(tl.sum(squares) / C.COLUMNS + C.EPS)
+        for first in range(0, C.COLUMNS, C.BLOCK):
+            inside = first + column < C.COLUMNS
+            value = tl.load(x + first + column, mask=inside, other=0.0).to(tl.float32)
+            factor = tl.load(weight + first + column, mask=inside, other=0.0).to(tl.float32)
+            tl.store(out + first + column, (value * scale * factor).to(C.DTYPE), mask=inside)
+
+
+@triton.jit
+def add_rms_norm_task(task, tile, run, C: tl.constexpr):
+    """``total = lhs + rhs``, rounded, and ``out = total / rms(total) * weight``, one row. Tensors: lhs, rhs, total, weight, out."""
+    row = tile.to(tl.int64) * C.COLUMNS
+    column = tl.arange(0, C.BLOCK)
+    inside = column < C.COLUMNS
+    lhs = tl.load(tensor_of(task, 0, C.DTYPE) + row + column, mask=inside, other=0.0).to(tl.float32)
+    rhs = tl.load(tensor_of(task, 1, C.DTYPE) + row + column, mask=inside, other=0.0).to(tl.float32)
+    total = (lhs + rhs).to(C.DTYPE)
+    tl.store(tensor_of(task, 2, C.DTYPE) + row + column, total, mask=inside)
+    _norm_of_row(total.to(tl.float32), tensor_of(task, 3, C.DTYPE), tensor_of(task, 4, C.DTYPE) + row, column, C)
+
+
+def with_add(add: Operation, norm: Operation) -> Operation | None:
+    """Both in one, with the same results, which saves a wait; None where the second does not follow from the first, or rows are long."""
+    if norm.body is not rms_norm_task or add.body is not add_task or norm.constants.COLUMNS > norm.constants.BLOCK:
+        return None
+    lhs, rhs, total = add.tensors
+    x, weight, out = norm.tensors
+    same = (x.data_ptr(), x.numel(), x.dtype) == (total.data_ptr(), total.numel(), total.dtype)
+    # What one task stores to one place twice has no order.
+    pairs = ((total, out), (total, weight), (out, weight))
+    if not same or any(near(Access.of_all(one, 1), Access.of_all(other, 1)) for one, other in pairs):
+        return None
+    columns, rows = norm.constants.COLUMNS, norm.tiles
+    boxes = [(row, row + 1, 0, columns) for row in range(rows)]
+    reads = [Access.of_boxes(tensor, columns, boxes) for tensor in (lhs, rhs)]
+    writes = tuple(Access.of_boxes(tensor, columns, boxes) for tensor in (total, out))
+    return Operation(
+        "add_rms_norm", add_rms_norm_task, norm.constants, (lhs, rhs, total, weight, out), rows, (*reads, Access.of_all(weight, rows)),
+        writes, nbytes=add.nbytes + norm.nbytes,
+    )  # fmt: skip
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, eps: float) -> Operation:
@@ -91,7 +138,7 @@ def _normalized(first, second, weight, NORM: tl.constexpr, EPS, pair, inside, C:
 
 
 @triton.jit
-def qk_norm_rope_task(task, tile, C: tl.constexpr):
+def qk_norm_rope_task(task, tile, run, C: tl.constexpr):
     """``TILE`` tokens of one head of q or k, normalized and rotated; with a head of k goes the same head of v, as it is.
 
     Tensors: qkv (batch, LENGTH, heads of q, k and v, DIM), kv_lens, q_weight, k_weight, cos, sin, q out, k out, v out, block_tables.
@@ -169,7 +216,10 @@ def _operation(
 
     def boxes(pairs: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
         """Of each tile: its tokens, and one head; no head where it is negative."""
-        return [(first, min(tokens, first + tile) if head >= 0 else first, max(head, 0) * dim, (max(head, 0) + 1) * dim) for first, head in pairs]
+        return [
+            (first, min(tokens, first + tile) if head >= 0 else first, max(head, 0) * dim, (max(head, 0) + 1) * dim)
+            for first, head in pairs
+        ]
 
     of_kv = [(first, head - q_heads) for first, head in places]
     reads = [
@@ -192,7 +242,7 @@ def _operation(
         float(norms.q_eps), float(norms.k_eps), bool(norms.norm_q), bool(norms.norm_k), cos_batch, tables is not None,
         1 if tables is None else k_out.shape[1], 0 if tables is None else tables.shape[1],
     )  # fmt: skip
-    tensors = (qkv, kv_lens, norms.q_weight, norms.k_weight, cos, sin, q_out, k_out, v_out)
+    tensors: tuple[torch.Tensor, ...] = (qkv, kv_lens, norms.q_weight, norms.k_weight, cos, sin, q_out, k_out, v_out)
     tensors = tensors if tables is None else (*tensors, tables)
     name = what.removeprefix("make_")
     return Operation(name, qk_norm_rope_task, constants, tensors, len(places), tuple(reads), tuple(writes), nbytes=nbytes(qkv, q_out))

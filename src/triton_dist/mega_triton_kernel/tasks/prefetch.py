@@ -32,20 +32,18 @@ def _for_nvidia(_semantic=None):
 
 
 @triton.jit
-def prefetch_lines(first, NBYTES, LINES: tl.constexpr):
-    """Asks for the lines that ``NBYTES`` bytes from ``first`` (int8 pointer) lie in, up to ``LINES`` of them; waits for nothing."""
+def prefetch_lines(lines):
+    """Asks for the cache lines that these pointers point into; waits for nothing."""
     if _for_nvidia():
-        at = tl.arange(0, LINES) * _LINE
-        # The lines past the end are asked for as the first one.
-        lines = first + tl.where(at < NBYTES, at, 0)
         tl.inline_asm_elementwise(_PREFETCH, "=r,l", [lines], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
-def prefetch_task(task, tile, C: tl.constexpr):
+def prefetch_task(task, tile, run, C: tl.constexpr):
     """Tensors: weight."""
-    first = tile.to(tl.int64) * C.LINES * _LINE
-    prefetch_lines(tensor_of(task, 0, tl.int8) + first, C.NBYTES - first, C.LINES)
+    at = tile.to(tl.int64) * (C.LINES * _LINE) + tl.arange(0, C.LINES) * _LINE
+    # Lines past the end are the first one once more.
+    prefetch_lines(tensor_of(task, 0, tl.int8) + tl.where(at < C.NBYTES, at, 0))
 
 
 def prefetch(weight: torch.Tensor) -> Operation:
