@@ -40,14 +40,17 @@ class _FlashDecode:
     BLOCKS: int
     SCALE: float
     SOFT_CAP: float
+    COMBINED: int
+    """Heads whose shares one task combines."""
 
 
 @triton.jit
 def attention_split_task(task, tile, run, C: tl.constexpr):
     """One share of the keys of one sequence, for the heads of q that share one of k.
 
-    Tensors: q (batch, Q_HEADS, DIM), key_cache (pages, PAGE_SIZE, KV_HEADS, DIM), value_cache, block_tables (batch, BLOCKS), kv_lens,
-    partial (batch, Q_HEADS, SPLITS, V_DIM) fp32, lse (batch, Q_HEADS, SPLITS) fp32, in powers of 2; -inf for a share without keys.
+    Tensors: q (batch, Q_HEADS, DIM), key_cache (pages, PAGE_SIZE, KV_HEADS, DIM), value_cache, block_tables (batch, BLOCKS), kv_lens;
+    out (batch, Q_HEADS, V_DIM) if there is one share, else partial (batch, Q_HEADS, SPLITS, V_DIM) fp32 and lse (batch, Q_HEADS, SPLITS) fp32,
+    in powers of 2, -inf for a share without keys.
     """
     share: tl.constexpr = C.Q_HEADS // C.KV_HEADS
     split, kv_head = tile % C.SPLITS, tile // C.SPLITS % C.KV_HEADS
@@ -80,28 +83,34 @@ def attention_split_task(task, tile, run, C: tl.constexpr):
         sums = tl.dot(weights.to(C.DTYPE), v, sums * shrink[:, None], input_precision="ieee")
         total = total * shrink + tl.sum(weights, 1)
         most = higher
-    # A share without keys has a total of 0: its result is not looked at.
+    # A share without keys has a total of 0: its result is 0, or not looked at.
+    result = sums / tl.where(total > 0, total, 1.0)[:, None]
     row = (sequence * C.Q_HEADS + head.to(tl.int64)) * C.SPLITS + split
-    partial = tensor_of(task, 5, tl.float32) + row[:, None] * C.V_DIM + v_deep[None, :]
-    tl.store(partial, sums / tl.where(total > 0, total, 1.0)[:, None], mask=taken[:, None] & (v_deep[None, :] < C.V_DIM))
-    tl.store(tensor_of(task, 6, tl.float32) + row, tl.where(total > 0, most + tl.log2(total), float("-inf")), mask=taken)
+    place, inside = row[:, None] * C.V_DIM + v_deep[None, :], taken[:, None] & (v_deep[None, :] < C.V_DIM)
+    if C.SPLITS == 1:
+        tl.store(tensor_of(task, 5, C.DTYPE) + place, result.to(C.DTYPE), mask=inside)
+    else:
+        tl.store(tensor_of(task, 5, tl.float32) + place, result, mask=inside)
+        tl.store(tensor_of(task, 6, tl.float32) + row, tl.where(total > 0, most + tl.log2(total), float("-inf")), mask=taken)
 
 
 @triton.jit
 def attention_combine_task(task, tile, run, C: tl.constexpr):
-    """One head of one sequence. Tensors: partial, lse, out (batch, Q_HEADS, V_DIM)."""
+    """``COMBINED`` heads, one after the other. Tensors: partial, lse, out (batch, Q_HEADS, V_DIM)."""
     split, deep = tl.arange(0, C.SPLIT_WIDTH), tl.arange(0, C.V_WIDTH)
     there = split < C.SPLITS
-    row = tile.to(tl.int64) * C.SPLITS + split
-    lse = tl.load(tensor_of(task, 1, tl.float32) + row, mask=there, other=float("-inf"))
-    most = tl.max(lse, 0)
-    weight = tl.where(lse == float("-inf"), 0.0, tl.exp2(lse - most))
     inside = there[:, None] & (deep[None, :] < C.V_DIM)
-    partial = tl.load(tensor_of(task, 0, tl.float32) + row[:, None] * C.V_DIM + deep[None, :], mask=inside, other=0.0)
-    total = tl.sum(weight, 0)
-    # A sequence without keys gets zeros.
-    result = tl.sum(partial * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
-    tl.store(tensor_of(task, 2, C.DTYPE) + tile.to(tl.int64) * C.V_DIM + deep, result.to(C.DTYPE), mask=deep < C.V_DIM)
+    for head in range(tile * C.COMBINED, (tile + 1) * C.COMBINED):
+        row = tl.cast(head, tl.int64) * C.SPLITS + split
+        lse = tl.load(tensor_of(task, 1, tl.float32) + row, mask=there, other=float("-inf"))
+        most = tl.max(lse, 0)
+        weight = tl.where(lse == float("-inf"), 0.0, tl.exp2(lse - most))
+        partial = tl.load(tensor_of(task, 0, tl.float32) + row[:, None] * C.V_DIM + deep[None, :], mask=inside, other=0.0)
+        total = tl.sum(weight, 0)
+        # A sequence without keys gets zeros.
+        result = tl.sum(partial * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
+        out = tensor_of(task, 2, C.DTYPE) + tl.cast(head, tl.int64) * C.V_DIM
+        tl.store(out + deep, result.to(C.DTYPE), mask=deep < C.V_DIM)
 
 
 def flash_decode(
@@ -125,13 +134,12 @@ def flash_decode(
         raise InvalidArgumentError(f"{what}: {q_heads} heads of q, {kv_heads} of k: q has to have a multiple of k's heads")
     splits = max(1, min(_MOST_SPLITS, programs // (batch * kv_heads)))
     share = q_heads // kv_heads
+    combined = 1 if batch * q_heads <= programs else share
     constants = _FlashDecode(
         TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, max(16, triton.next_power_of_2(v_dim)),
         max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), _TILE_K, page_size, block_tables.shape[1],
-        float(dim**-0.5 if scale is None else scale), float(soft_cap),
+        float(dim**-0.5 if scale is None else scale), float(soft_cap), combined,
     )  # fmt: skip
-    partial = torch.empty((batch, q_heads, splits, v_dim), dtype=torch.float32, device=q.device)
-    lse = torch.empty((batch, q_heads, splits), dtype=torch.float32, device=q.device)
     places = [(sequence, head, split) for sequence in range(batch) for head in range(kv_heads) for split in range(splits)]
     tiles, slots = len(places), pages * page_size
     heads = [(sequence, sequence + 1, head * share * dim, (head + 1) * share * dim) for sequence, head, _ in places]
@@ -144,19 +152,31 @@ def flash_decode(
         Access.of_all(block_tables, tiles),
         Access.of_all(kv_lens, tiles),
     )
-    writes = (
-        Access.of_boxes(partial, splits * v_dim, [(row, end, split * v_dim, (split + 1) * v_dim) for row, end, split in rows]),
-        Access.of_boxes(lse, splits, [(row, end, split, split + 1) for row, end, split in rows]),
-    )
-    tensors = (q, key_cache, value_cache, block_tables, kv_lens, partial, lse)
-    split_op = Operation("attn_split", attention_split_task, constants, tensors, tiles, reads, writes, nbytes=nbytes(q))
-    combined = [(row, row + 1) for row in range(batch * q_heads)]
+
+    def of_splits(tensor: torch.Tensor, columns: int) -> Access:
+        """A tensor with ``columns`` elements for each split of a head."""
+        return Access.of_boxes(tensor, splits * columns, [(row, end, at * columns, (at + 1) * columns) for row, end, at in rows])
+
+    inputs = (q, key_cache, value_cache, block_tables, kv_lens)
+    if splits == 1:
+        return [
+            Operation(
+                "attn_split", attention_split_task, constants, (*inputs, out), tiles, reads, (of_splits(out, v_dim),), nbytes=nbytes(q, out)
+            )
+        ]
+    partial = torch.empty((batch, q_heads, splits, v_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((batch, q_heads, splits), dtype=torch.float32, device=q.device)
+    writes = (of_splits(partial, v_dim), of_splits(lse, 1))
+    split_op = Operation(
+        "attn_split", attention_split_task, constants, (*inputs, partial, lse), tiles, reads, writes, nbytes=nbytes(q)
+    )  # fmt: skip
+    groups = [(first, first + combined) for first in range(0, batch * q_heads, combined)]
+
+    def of_groups(tensor: torch.Tensor, columns: int) -> Access:
+        return Access.of_boxes(tensor, columns, [(row, end, 0, columns) for row, end in groups])
+
     combine_op = Operation(
-        "attn_combine", attention_combine_task, constants, (partial, lse, out), len(combined),
-        (
-            Access.of_boxes(partial, splits * v_dim, [(row, end, 0, splits * v_dim) for row, end in combined]),
-            Access.of_boxes(lse, splits, [(row, end, 0, splits) for row, end in combined]),
-        ),
-        (Access.of_boxes(out, v_dim, [(row, end, 0, v_dim) for row, end in combined]),), nbytes=nbytes(out),
+        "attn_combine", attention_combine_task, constants, (partial, lse, out), len(groups),
+        (of_groups(partial, splits * v_dim), of_groups(lse, splits)), (of_groups(out, v_dim),), nbytes=nbytes(out),
     )  # fmt: skip
     return [split_op, combine_op]
