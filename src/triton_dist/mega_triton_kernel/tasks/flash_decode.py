@@ -49,8 +49,8 @@ def attention_split_task(task, tile, run, C: tl.constexpr):
     """One share of the keys of one sequence, for the heads of q that share one of k.
 
     Tensors: q (batch, Q_HEADS, DIM), key_cache (pages, PAGE_SIZE, KV_HEADS, DIM), value_cache, block_tables (batch, BLOCKS), kv_lens;
-    out (batch, Q_HEADS, V_DIM) if there is one share, else partial (batch, Q_HEADS, SPLITS, V_DIM) fp32 and lse (batch, Q_HEADS, SPLITS) fp32,
-    in powers of 2, -inf for a share without keys.
+    out (batch, Q_HEADS, V_DIM) if there is one share, else partial (batch, Q_HEADS, SPLITS, V_DIM) fp32 and lse (batch, Q_HEADS, SPLITS)
+    fp32, in powers of 2, -inf for a share without keys.
     """
     share: tl.constexpr = C.Q_HEADS // C.KV_HEADS
     split, kv_head = tile % C.SPLITS, tile // C.SPLITS % C.KV_HEADS

@@ -1,0 +1,252 @@
+"""Programs of several operations: order by data, memory that is used again, every way of scheduling, traces, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist import errors
+from triton_dist.mega_triton_kernel import ModelBuilder, builder, schedule
+
+from . import references
+from .references import Random, error, nan_like
+
+WAYS = {
+    "dealt": {},
+    "in order": {"enable_dep_opt": False},
+    "taken": {"enable_runtime_scheduler": True},
+    "taken in order": {"enable_runtime_scheduler": True, "enable_dep_opt": False},
+}
+
+
+def mlp_of_layers(random: Random, layers: int, made: ModelBuilder) -> tuple[torch.Tensor, torch.Tensor, list[tuple[torch.Tensor, ...]]]:
+    """``layers`` MLPs with residuals, all in the same few buffers; x, where the result is, and the weights."""
+    rows, hidden, inner = 3, 72, 100
+    x, weights = random(rows, hidden), []
+    state, normed, wide, act, down = (
+        nan_like(shape, x) for shape in ((rows, hidden), (rows, hidden), (rows, 2 * inner), (rows, inner), (rows, hidden))
+    )
+    given = x
+    for layer in range(layers):
+        weights.append((random(hidden), random(2 * inner, hidden, scale=0.1), random(hidden, inner, scale=0.1)))
+        norm, up, back = weights[-1]
+        made.make_rms_norm(given, norm, normed, layer_id=layer)
+        made.make_fc1(normed, up, wide, layer)
+        made.make_silu_mul_up(wide, act, layer)
+        made.make_prefetch(back, layer)
+        made.make_fc2(act, back, down, layer)
+        made.make_add(given, down, state, layer)
+        given = state
+    return x, state, weights
+
+
+def expected_mlp(x: torch.Tensor, weights: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
+    value = x.double().cpu()
+    for norm, up, back in weights:
+        hidden = references.silu_mul_up(references.linear(references.rms_norm(value, norm), up))
+        value = value + references.linear(hidden, back)
+    return value
+
+
+def layers_run_again(options: dict) -> list[float]:
+    random = Random(7)
+    made = ModelBuilder(num_sms=5, **options)
+    x, state, weights = mlp_of_layers(random, 3, made)
+    made.compile()
+    found = []
+    for _ in range(3):
+        x.copy_(random(*x.shape))
+        made.run()
+        triton_dist.synchronize()
+        found.append(error(state, expected_mlp(x, weights)))
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_layers_that_share_buffers(world, way):
+    assert max(world(layers_run_again, 1, args=(WAYS[way],))[0]) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("way", WAYS)
+def test_layers_have_no_finding(way, seed):
+    assert max(triton_dist.simulate(layers_run_again, world_size=1, seed=seed, args=(WAYS[way],), check="all")[0]) < 1e-5
+
+
+def test_buffers_that_are_used_again_have_no_finding():
+    assert max(triton_dist.simulate(buffers_in_turn, world_size=1, check="all")[0]) < 1e-5
+
+
+def buffers_in_turn() -> list[float]:
+    """Later operations overwrite what earlier ones read and wrote, and read parts of tensors by other shapes."""
+    random = Random(8)
+    a, b, w = random(4, 60), random(4, 60), random(60, 60, scale=0.1)
+    one, two = nan_like(a.shape, a), nan_like(a.shape, a)
+    first = a.clone()
+    made = ModelBuilder(num_sms=3)
+    made.make_linear(first, w, one)
+    made.make_add(one.view(240), b.view(240), one.view(240))
+    made.make_linear(one, w, first)  # written where the first product reads
+    made.make_add(first.view(8, 30), one.view(8, 30), two.view(8, 30))
+    made.compile()
+    found = []
+    for _ in range(2):
+        first.copy_(a)
+        made.run()
+        triton_dist.synchronize()
+        inner = references.linear(a, w) + b.double().cpu()
+        outer = references.linear(inner, w)
+        found += [error(one, inner), error(first, outer), error(two, inner + outer)]
+    return found
+
+
+def test_buffers_that_are_used_again(world):
+    assert max(world(buffers_in_turn, 1)[0]) < 1e-5
+
+
+def test_a_lost_wait_is_a_race(monkeypatch):
+    """The twin: what the kernel waits for is all that orders tiles, so without it the simulator names a data race."""
+
+    def without_the_last(operations, *, in_order=False):
+        found = real(operations, in_order=in_order)
+        return [*found[:-1], [[] for _ in found[-1]]]
+
+    real = schedule.dependencies
+    monkeypatch.setattr(schedule, "dependencies", without_the_last)
+    with pytest.raises(errors.DataRaceError, match=r"elementwise\.py"):
+        triton_dist.simulate(layers_run_again, world_size=1, args=({},), check="race")
+
+
+def traced(tmp_path: str, options: dict) -> tuple:
+    made = ModelBuilder(num_sms=4, enable_profiling=True, **options)
+    x, state, weights = mlp_of_layers(Random(9), 2, made)
+    made.compile()
+    made.run()
+    made.run()
+    activity, path = made.get_sm_activity(), made.dump_trace(f"{tmp_path}/program")
+    return error(state, expected_mlp(x, weights)), activity, str(path), dict(made.task_types_to_str), made.get_memory_size()
+
+
+@pytest.mark.parametrize("way", ["dealt", "taken"])
+def test_traces(world, tmp_path, monkeypatch, way):
+    pytest.importorskip("perfetto")
+    wrong, activity, path, names, moved = world(traced, 1, args=(str(tmp_path), WAYS[way]))[0]
+    assert wrong < 1e-5 and 0 < activity < 1
+    assert path.endswith("program_RANK_0") and Path(path).stat().st_size
+    kinds = {"rms_norm", "mlp_fc1", "silu_mul_up", "prefetch", "mlp_fc2", "add_rms_norm", "add"}
+    assert names[0] == "scoreboard_wait_deps" and set(names.values()) - {names[0]} == kinds
+    assert moved > 2 * 4 * (200 * 72 + 72 * 100)
+
+
+def in_graph() -> float:
+    if triton_dist.device().type != "cuda":
+        return 0.0
+    random = Random(10)
+    made = ModelBuilder()
+    x, state, weights = mlp_of_layers(random, 2, made)
+    made.compile()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made.run()
+    for _ in range(1000):
+        x.copy_(random(*x.shape))
+        graph.replay()
+    return error(state, expected_mlp(x, weights))
+
+
+def test_a_graph_of_it_replays(world):
+    """On GPUs; the simulator's graphs are those of ``triton-dist run``."""
+    assert world(in_graph, 1)[0] < 1e-5
+
+
+def refusals() -> list[str]:
+    random, told = Random(11), []
+    x, weight, out = random(4, 32), random(48, 32), random(4, 48)
+
+    def refused(call, *arguments, **options) -> None:
+        try:
+            call(*arguments, **options)
+        except errors.InvalidArgumentError as error:
+            told.append(str(error))
+        else:
+            told.append(f"not refused: {call.__name__} {arguments}")
+
+    made = ModelBuilder(num_sms=2)
+    refused(made.run)
+    refused(made.compile)
+    refused(made.get_sm_activity)
+    refused(made.make_linear, x, random(48, 31), out)
+    refused(made.make_linear, x, weight, random(4, 47))
+    refused(made.make_linear, x.half(), weight, out)
+    refused(made.make_linear, random(32, 4).T, weight, out)
+    refused(made.make_linear, x.view(-1)[1:33].view(1, 32), weight, random(1, 48))
+    refused(made.make_linear, x.int(), weight.int(), out.int())
+    refused(made.make_linear, None, weight, out)
+    refused(made.make_linear, x[:0], weight, out[:0])
+    refused(made.make_silu_mul_up, random(4, 31), random(4, 15))
+    refused(made.make_flash_attn, random(1, 8, 3, 16), random(1, 8, 2, 16), random(1, 8, 2, 16), random(1, 8, 3, 16))
+    refused(made.make_flash_attn, random(1, 8, 2, 16), random(1, 4, 2, 16), random(1, 4, 2, 16), random(1, 8, 2, 16))
+    refused(made.make_qkv_pack_flash_attn, random(1, 8, 5, 16), random(1, 8, 2, 16))
+    refused(ModelBuilder, num_sms=1000)
+    refused(ModelBuilder, rank=2, world_size=2)
+    refused(ModelBuilder, rank=0, world_size=3, local_world_size=2)
+    in_place = ModelBuilder(num_sms=2)
+    in_place.make_linear(x, random(32, 32), x)
+    refused(in_place.compile)
+    return told
+
+
+WORDS = (
+    "compile", "no operations", "enable_profiling", "weight is (48, 31)", "output is (4, 47)", "weight is torch.float32", "contiguous",
+    "multiple of 16", "torch.int32", "None", "no elements", "even number", "3 heads of q", "8 tokens of q, 4 of k", "5 heads",
+    "num_sms=1000", "rank=2", "world_size=3", "shares no memory",
+)  # fmt: skip
+
+
+def test_what_does_not_fit_is_refused(world):
+    told = world(refusals, 1)[0]
+    assert len(told) == len(WORDS)
+    assert [word for word, text in zip(WORDS, told, strict=True) if word not in text] == []
+
+
+def test_a_world_that_is_not_there_is_named(monkeypatch):
+    with pytest.raises(errors.NotInitializedError, match="initialize"):
+        ModelBuilder(rank=0, world_size=2, local_world_size=2)
+    with pytest.raises(errors.NoDeviceError, match="simulate"):
+        ModelBuilder()
+
+
+def test_positions_past_the_pages_are_named():
+    """A table with fewer pages than ``kv_lens`` asks for."""
+
+    def body():
+        random = Random(12)
+        q, cache, out = random(1, 1, 2, 16), random(4, 4, 1, 16), random(1, 1, 2, 16)
+        tables = torch.arange(4, dtype=torch.int32).view(1, 4)
+        made = ModelBuilder(num_sms=2)
+        made.make_flash_decode(q, cache, cache.clone(), tables, torch.tensor([17], dtype=torch.int32), out)
+        made.compile()
+        made.run()
+        triton_dist.synchronize()
+
+    with pytest.raises(errors.OutOfBoundsError, match="attn_split"):
+        triton_dist.simulate(body, world_size=1)
+
+
+def test_only_what_follows_from_a_sum_is_joined_with_it():
+    def body():
+        random = Random(13)
+        a, b, weight = random(4, 32), random(4, 32), random(32)
+        names = []
+        for total, x, out in ((random(4, 32), None, random(4, 32)), (random(4, 32), a, random(4, 32)), (a, None, a)):
+            made = ModelBuilder(num_sms=2)
+            made.make_add(a, b, total)
+            made.make_rms_norm(total if x is None else x, weight, out)
+            names.append([operation.name for operation in builder._joined(made._operations)])
+        return names
+
+    joined, apart, in_place = triton_dist.simulate(body, world_size=1)[0]
+    assert joined == ["add_rms_norm"] and apart == in_place == ["add", "rms_norm"]

@@ -1,0 +1,182 @@
+"""Programs of several ranks: sums and barriers in the midst of a program, on every world size, and what goes wrong without them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import triton_dist
+from triton_dist import errors
+from triton_dist.mega_triton_kernel import ModelBuilder
+from triton_dist.runtime.world import require_world
+
+from . import references
+from .references import TOLERANCE, Random, error, nan_like
+
+
+def make(**options) -> ModelBuilder:
+    ranks = triton_dist.world_size()
+    return ModelBuilder(triton_dist.rank(), ranks, ranks, num_sms=4, **options)
+
+
+def of_all_ranks(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Every rank's tensor, in float64."""
+    return [torch.tensor(values, dtype=torch.float64) for values in require_world("test").gather(tensor.tolist())]
+
+
+def sums(dtype: torch.dtype, options: dict, double: bool) -> list[float]:
+    """Two row-parallel products with their all-reduces, what the first one sums up written again by the third product."""
+    random, made = Random(20 + triton_dist.rank(), dtype), make(**options)
+    x, weight, back = random(2, 40), random(700, 40, scale=0.2), random(40, 700, scale=0.05)
+    part = made.create_symm_tensor((2, 700), dtype)
+    other = made.create_symm_tensor((2, 40), dtype)
+    total, result = nan_like((2, 700), x), nan_like((2, 40), x)
+    made.make_linear(x, weight, part)
+    made.make_allreduce(part, total, double_input_buffer=double)
+    made.make_linear(total, back, other)
+    made.make_allreduce(other, result, double_input_buffer=double)
+    if not double:
+        made.make_linear(x, weight, part)
+    made.compile()
+    found = []
+    for _ in range(3):
+        x.copy_(random(2, 40))
+        made.run()
+        triton_dist.synchronize()
+        found.append(error(total, sum(of_all_ranks(references.linear(x, weight)))))
+        found.append(error(result, sum(of_all_ranks(references.linear(total, back)))))
+        for same in (of_all_ranks(total), of_all_ranks(result)):
+            found.append(0.0 if all(torch.equal(one, same[0]) for one in same) else 1.0)
+    made.finalize()
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("double", [False, True], ids=["again", "in turn"])
+def test_sums_over_ranks(world, double, ranks):
+    for found in world(sums, ranks, args=(torch.float32, {}, double)):
+        assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("taken", [False, True], ids=["dealt", "taken"])
+def test_sums_of_every_dtype(world, taken, dtype):
+    for found in world(sums, 2, args=(dtype, {"enable_runtime_scheduler": taken}, False)):
+        assert max(found) < 2 * TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("taken", [False, True], ids=["dealt", "taken"])
+def test_sums_have_no_finding(taken, seed):
+    options = {"enable_runtime_scheduler": taken}
+    for found in triton_dist.simulate(sums, world_size=3, seed=seed, args=(torch.float32, options, False), check="all"):
+        assert max(found) < 1e-5
+
+
+def behind_a_barrier(guarded: bool) -> bool:
+    """Each rank reads its neighbour's part after the barrier, by an all-reduce's tensor seen from the other rank."""
+    random, made = Random(40 + triton_dist.rank()), make()
+    rank, ranks = triton_dist.rank(), triton_dist.world_size()
+    x, weight = random(3, 32), random(500, 32)
+    mine = made.create_symm_tensor((3, 500), torch.float32)
+    neighbours = triton_dist.symm_peer(mine, (rank + 1) % ranks)
+    out = nan_like((3, 500), x)
+    made.make_linear(x, weight, mine)
+    made.make_barrier_all_intra_node([mine, neighbours] if guarded else None)
+    made.make_add(neighbours, neighbours, out)
+    made.make_barrier_all_intra_node([mine, out])
+    made.compile()
+    made.run()
+    triton_dist.synchronize()
+    theirs = of_all_ranks(references.linear(x, weight))[(rank + 1) % ranks]
+    right = error(out, 2 * theirs) < 1e-5
+    made.finalize()
+    return right
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_barriers(world, ranks):
+    assert all(world(behind_a_barrier, ranks, args=(True,)))
+
+
+def test_a_barrier_has_no_finding():
+    assert all(triton_dist.simulate(behind_a_barrier, world_size=3, args=(True,), check="all"))
+
+
+def test_a_barrier_that_guards_nothing_is_a_race():
+    with pytest.raises(errors.DataRaceError):
+        triton_dist.simulate(behind_a_barrier, world_size=2, args=(False,), check="race")
+
+
+def written_again() -> None:
+    """The promise of ``double_input_buffer`` broken: the next product writes what peers still sum up."""
+    random, made = Random(50 + triton_dist.rank()), make()
+    x, weight = random(2, 40), random(700, 40)
+    part = made.create_symm_tensor((2, 700), torch.float32)
+    made.make_linear(x, weight, part)
+    made.make_allreduce(part, nan_like((2, 700), x), double_input_buffer=True)
+    made.make_linear(x, weight, part)
+    made.compile()
+    made.run()
+    triton_dist.synchronize()
+
+
+def test_an_input_that_is_written_too_early_is_a_race():
+    with pytest.raises(errors.DataRaceError, match="create_symm_tensor"):
+        triton_dist.simulate(written_again, world_size=2, check="race")
+
+
+def a_rank_that_has_less() -> str:
+    made, random = make(), Random(60)
+    x, weight = random(2, 40), random(64, 40)
+    part = made.create_symm_tensor((2, 64), torch.float32)
+    made.make_linear(x, weight, part)
+    made.make_allreduce(part, nan_like((2, 64), x))
+    if triton_dist.rank():
+        made.make_add(x, x, nan_like(x.shape, x))
+    try:
+        made.compile()
+    except errors.CollectiveMismatchError as error:
+        return str(error)
+    return "not found"
+
+
+def test_ranks_with_other_operations_are_named(world):
+    for told in world(a_rank_that_has_less, 2):
+        assert "add" in told and "Every rank has to make the same operations" in told
+
+
+def a_rank_that_stays_away() -> None:
+    made, random = make(), Random(61)
+    part = made.create_symm_tensor((2, 64), torch.float32)
+    made.make_linear(random(2, 40), random(64, 40), part)
+    made.make_allreduce(part, nan_like((2, 64), part))
+    made.compile()
+    if triton_dist.rank() == 0:
+        made.run()
+        triton_dist.synchronize()
+
+
+def test_a_rank_that_does_not_run_is_a_deadlock():
+    with pytest.raises(errors.DeadlockError, match="barrier.py"):
+        triton_dist.simulate(a_rank_that_stays_away, world_size=2)
+
+
+def not_symmetric() -> list[str]:
+    made, random, told = make(), Random(62), []
+    for x, out in ((random(2, 64), random(2, 64)), (made.create_symm_tensor((2, 64), torch.float32), random(2, 63))):
+        try:
+            made.make_allreduce(x, out)
+        except errors.InvalidArgumentError as error:
+            told.append(str(error))
+    try:
+        ModelBuilder(0, triton_dist.world_size() + 1, triton_dist.world_size() + 1)
+    except errors.InvalidArgumentError as error:
+        told.append(str(error))
+    made.finalize()
+    return told
+
+
+def test_what_ranks_are_refused(world):
+    for told in world(not_symmetric, 2):
+        assert len(told) == 3 and "no symmetric tensor" in told[0] and "(2, 63)" in told[1] and "this is rank" in told[2]
