@@ -15,7 +15,7 @@ class Section:
 
     simulator, gpus, nvshmem, gfx942: YES, NO, SAME, and for nvshmem LINKED or AS_WITHOUT: on simulated ranks, on GPUs of one host over our
     heap, with NVSHMEM's device library, and compiled for gfx942. tests: files, of which one has to use each name;
-    members of a class are written ``Class.name``. planned: what the page says of names that are not there yet.
+    members of a class are written ``Class.name``.
     """
 
     title: str
@@ -26,7 +26,6 @@ class Section:
     gpus: str = YES
     nvshmem: str = AS_WITHOUT
     gfx942: str = YES
-    planned: str = ""
 
     @property
     def listed(self) -> list[str]:
@@ -49,7 +48,6 @@ _SHMEM_TESTS = (
     "tests/compatibility/test_names.py",
 )
 _HOST_TESTS = ("tests/test_utils.py", "tests/test_script_helpers.py", "tests/compatibility/test_names.py")
-_SOON = "not there yet [e]"
 _HOST = {"nvshmem": SAME, "gfx942": SAME}
 
 SECTIONS = (
@@ -209,9 +207,17 @@ SECTIONS = (
     Section(
         "Fused models",
         "triton_dist.mega_triton_kernel",
-        "ModelBuilder",
-        (),
-        planned=_SOON,
+        "ModelBuilder ModelBuilder.make_linear ModelBuilder.make_fc1 ModelBuilder.make_fc2 ModelBuilder.make_qkv_proj "
+        "ModelBuilder.make_o_proj ModelBuilder.make_rms_norm ModelBuilder.make_add ModelBuilder.make_silu_mul_up ModelBuilder.make_flash_attn "
+        "ModelBuilder.make_qkv_pack_flash_attn ModelBuilder.make_flash_decode ModelBuilder.make_qk_norm_rope_update_kvcache "
+        "ModelBuilder.make_qkv_pack_qk_norm_rope_split_v ModelBuilder.make_prefetch ModelBuilder.make_allreduce "
+        "ModelBuilder.make_barrier_all_intra_node ModelBuilder.create_symm_tensor ModelBuilder.compile ModelBuilder.run "
+        "ModelBuilder.dump_trace ModelBuilder.get_sm_activity ModelBuilder.get_memory_size ModelBuilder.reset ModelBuilder.finalize",
+        (
+            "tests/mega_triton_kernel/test_tasks.py",
+            "tests/mega_triton_kernel/test_builder.py",
+            "tests/mega_triton_kernel/test_ranks.py",
+        ),
     ),
 )
 """Every name of the API page, and more."""
@@ -221,9 +227,8 @@ NOTES = {
     "b": "gfx942 has no multicast; a kernel that uses the name is refused by name when it is compiled.",
     "c": "Runs on the host, and needs no GPU.",
     "d": "Host code lays the struct out, on any machine; a test compares it with the C++. Kernels read it by the functions above.",
-    "e": "What it would join into one kernel is there as operators of `triton_dist.ops`, called one by one.",
-    "f": "By the stubs that `build_extern` writes, which call it ([compile_tools_program.py](../tests/gpu/compile_tools_program.py)).",
-    "g": "False where it is asked: there is no multicast memory (see a).",
+    "e": "By the stubs that `build_extern` writes, which call it ([compile_tools_program.py](../tests/gpu/compile_tools_program.py)).",
+    "f": "False where it is asked: there is no multicast memory (see a).",
 }
 """Why a cell says something else than that the name works there."""
 
@@ -232,8 +237,8 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "n_pes": {"nvshmem": "as without"},
     "remote_ptr": {"nvshmem": "as without"},
     "remote_mc_ptr": {"gpus": "NULL [a]"},
-    "is_nvshmem_multimem_supported": {"gpus": "program [g]"},
-    "extern_call": {"gpus": "program [f]"},
+    "is_nvshmem_multimem_supported": {"gpus": "program [f]"},
+    "extern_call": {"gpus": "program [e]"},
     "NVSHMEMSymmContext": {"gpus": "host [d]"},
     **{
         name: {"gpus": "compiled [a]", "gfx942": "no [b]"}

@@ -38,6 +38,33 @@ def test_products_match_torch(world, shape, dtype):
     assert world(linear, 1, args=(shape, dtype, 3))[0] < TOLERANCE[dtype]
 
 
+def by_every_name() -> list[float]:
+    random = Random(14)
+    builder, pairs = ModelBuilder(num_sms=3), []
+
+    def product() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        x, weight = random(3, 40), random(50, 40)
+        pairs.append((x, weight, nan_like((3, 50), x)))
+        return pairs[-1]
+
+    builder.make_fc1(*product())
+    builder.reset()
+    pairs.clear()
+    builder.make_fc1(*product())
+    builder.make_fc2(*product(), layer_id=1)
+    builder.make_qkv_proj(*product())
+    builder.make_o_proj(*product())
+    run(builder)
+    assert builder.task_types_to_str[1] == "mlp_fc1/mlp_fc2/qkv_proj/o_proj"
+    return [error(out, references.linear(x, weight)) for x, weight, out in pairs]
+
+
+def test_products_by_every_name(world):
+    """They run the same code, under one name in traces; what was made before ``reset`` does not run."""
+    errors = world(by_every_name, 1)[0]
+    assert len(errors) == 4 and max(errors) < 1e-5
+
+
 def elementwise(dtype: torch.dtype) -> list[float]:
     random = Random(2, dtype)
     lhs, rhs, hidden = random(3, 7, 111), random(3, 7, 111), random(5, 2 * 333)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import triton
 
-from ..device_info import pretended_gpu
+from ..device_info import get_device_max_shared_memory_size, pretended_gpu
 from ..errors import CollectiveMismatchError, InvalidArgumentError, NoDeviceError, NotInitializedError
 from ..runtime import streams
 from ..runtime.preload import Launch, load
@@ -21,8 +21,11 @@ from .graph import Operation
 from .kernel import WAITING, mega_kernel
 from .schedule import Plan, make_plan
 from .tasks import activation, allreduce, barrier, elementwise, flash_attention, flash_decode, linear, normalization, prefetch
+from .tasks.checks import Machine
 
 _RECORDS_A_TASK = 4
+_RESERVED = 8192
+"""Bytes of shared memory that no operands may take: reductions, and the profiler."""
 
 
 class ModelBuilder:
@@ -64,6 +67,7 @@ class ModelBuilder:
                 f"ModelBuilder: num_sms={num_sms}; all programs have to be on the GPU together, so pass a number from 1 to its {most}"
             )
         self.num_sms = most if num_sms is None else num_sms
+        self._machine = Machine(self.num_sms, get_device_max_shared_memory_size() - _RESERVED)
         self.all_symm_tensors: list[torch.Tensor] = []
         self.profile_buf: torch.Tensor | None = None
         self._operations: list[Operation] = []
@@ -119,14 +123,19 @@ class ModelBuilder:
         sm_scale: default ``head_dim ** -0.5``. soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``; 0 leaves them. is_causal:
         token i sees keys up to ``i + keys - length``. q_heads is a multiple of kv_heads: neighbours share keys.
         """
-        self._add(flash_attention.flash_attention(q, k, v, output, scale=sm_scale, soft_cap=soft_cap, causal=is_causal), layer_id)
+        self._add(
+            flash_attention.flash_attention(q, k, v, output, self._machine, scale=sm_scale, soft_cap=soft_cap, causal=is_causal), layer_id
+        )
 
     def make_qkv_pack_flash_attn(
         self, qkv: torch.Tensor, output: torch.Tensor,
         sm_scale: float | None = None, soft_cap: float = 0.0, is_causal: bool = True, layer_id: int = 0,
     ) -> None:  # fmt: skip
         """``make_flash_attn`` of qkv, (batch, length, q_heads + 2 * kv_heads, head_dim): the heads of q, then of k, then of v."""
-        self._add(flash_attention.qkv_pack_flash_attention(qkv, output, scale=sm_scale, soft_cap=soft_cap, causal=is_causal), layer_id)
+        self._add(
+            flash_attention.qkv_pack_flash_attention(qkv, output, self._machine, scale=sm_scale, soft_cap=soft_cap, causal=is_causal),
+            layer_id,
+        )
 
     def make_flash_decode(
         self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor,
@@ -139,7 +148,7 @@ class ModelBuilder:
         (batch,), keys of each sequence, read by each run; without any, its output is 0. output: (batch, 1, q_heads, head_dim of v).
         """
         made = flash_decode.flash_decode(
-            query, key_cache, value_cache, block_tables, kv_lens, output, self.num_sms, scale=sm_scale, soft_cap=soft_cap
+            query, key_cache, value_cache, block_tables, kv_lens, output, self._machine, scale=sm_scale, soft_cap=soft_cap
         )
         self._add(made, layer_id)
 
@@ -294,7 +303,7 @@ class ModelBuilder:
     # Inside.
 
     def _linear(self, what: str, name: str, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, layer_id: int) -> None:
-        self._add(linear.linear(name, x, weight, out, self.num_sms, what=what), layer_id)
+        self._add(linear.linear(name, x, weight, out, self._machine, what=what), layer_id)
 
     def _add(self, made: Operation | list[Operation], layer_id: int) -> None:
         operations = made if isinstance(made, list) else [made]

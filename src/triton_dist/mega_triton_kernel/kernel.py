@@ -1,8 +1,9 @@
 """The kernel that a whole program runs in, and what the bodies of its tasks are written with.
 
-Every program of a persistent grid goes through tasks: it waits for the words of the tiles that a task needs, runs the task's body, and sets
-the task's own word. Words count runs, so nothing has to be reset between two of them: in run ``n`` a word says that its tile is complete
-by being at least ``n``. All programs have to be on the GPU at the same time, which a grid of at most one program a multiprocessor ensures.
+Every program of a persistent grid goes through tasks: it waits for the words of the tiles that a task needs, runs the task's body, and
+tells who waits for it. A tile that is waited for by itself has a word, set to the number of the run; an operation that is waited for as a
+whole has one that all its tiles add to, so that waiting for many tiles takes no longer than for one. Words only grow, so nothing has to be
+reset between two runs. All programs have to be on the GPU at the same time, which a grid of at most one program a multiprocessor ensures.
 
 A body is a function of ``@triton.jit``, ``body(task, tile, run, CONSTANTS)``: ``tensor_of(task, i, DTYPE)`` is its i-th tensor, ``run`` the
 number of the run, from 1 on, which words of its own may count too. It is called by all threads of the block, ends with everything stored,
@@ -22,9 +23,12 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.tools.profiler import Profiler
 
-KIND_AND_TILE, WAITS, WORD_AND_COUNT, FIRST_WORD, FIRST_TENSOR = range(5)
-"""Places in the record of a task, int64: its kind, and in the upper half its tile; the first of its waits but one, and the end of those;
-its own word, and for how many words it waits at first; the first of those; addresses of its tensors."""
+KIND_AND_TILE, WAITS, WORD_AND_COUNT, FIRST_AND_COUNTER, FIRST_TENSOR = range(5)
+"""Places in the record of a task, int64, two numbers each but the last: its kind and its tile; the first of its waits but one, and the end
+of those; its own word (-1: nobody waits for it alone), and the count of its first wait (0: there is none); the word of that, and the
+operation's counter (-1: nobody waits for all of it); addresses of its tensors.
+
+The count of a wait: so many words in a row have to have reached the number of the run; if negative, one word that many times it."""
 RECORD = 16
 """int64 words of a record: one cache line."""
 MOST_TENSORS = RECORD - FIRST_TENSOR
@@ -34,7 +38,7 @@ have left this run, and how many places there are."""
 WAITING = 0
 """The number under which the trace has waits; kinds follow."""
 
-_WAITS, _WORD_AND_COUNT, _FIRST_WORD = tl.constexpr(WAITS), tl.constexpr(WORD_AND_COUNT), tl.constexpr(FIRST_WORD)
+_WAITS, _WORD_AND_COUNT, _FIRST_AND_COUNTER = tl.constexpr(WAITS), tl.constexpr(WORD_AND_COUNT), tl.constexpr(FIRST_AND_COUNTER)
 _FIRST_TENSOR, _RECORD = tl.constexpr(FIRST_TENSOR), tl.constexpr(RECORD)
 _RUN, _NEXT, _LEFT, _WAITING = tl.constexpr(RUN), tl.constexpr(NEXT), tl.constexpr(LEFT), tl.constexpr(WAITING)
 
@@ -97,7 +101,7 @@ def tensor_of(task, INDEX: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def _halves(packed):
-    """The lower and the upper 32 bits of an int64, neither of them negative."""
+    """The lower and the upper 32 bits of an int64."""
     return packed.to(tl.int32), (packed >> 32).to(tl.int32)
 
 
@@ -115,24 +119,32 @@ def _dispatch(task, kind, tile, run, KINDS: tl.constexpr):
 
 
 @triton.jit
+def _wait(words, count, run):
+    """count: as in the records."""
+    dl.wait(words, tl.maximum(count, 1), "gpu", "acquire", waitValue=run * tl.maximum(-count, 1), cmp="ge")
+
+
+@triton.jit
 def _run_task(task, waits, words, run, profiler, KINDS: tl.constexpr, PROFILE: tl.constexpr):
     """One task from its waits to its word; returns the profiler."""
     kind, tile = _halves(tl.load(task))
     first, end = _halves(tl.load(task + _WAITS))
     word, count = _halves(tl.load(task + _WORD_AND_COUNT))
-    at = tl.load(task + _FIRST_WORD).to(tl.int32)
+    at, counter = _halves(tl.load(task + _FIRST_AND_COUNTER))
     if PROFILE:
         profiler = profiler.record(True, _WAITING)
-    if count > 0:
-        dl.wait(words + at, count, "gpu", "acquire", waitValue=run, cmp="ge")
+    if count != 0:
+        _wait(words + at, count, run)
     for index in range(first, end):
-        at, count = tl.load(waits + 2 * index), tl.load(waits + 2 * index + 1)
-        dl.wait(words + at, count, "gpu", "acquire", waitValue=run, cmp="ge")
+        _wait(words + tl.load(waits + 2 * index), tl.load(waits + 2 * index + 1), run)
     if PROFILE:
         profiler = profiler.record(False, _WAITING)
         profiler = profiler.record(True, kind + 1)
     _dispatch(task, kind, tile, run, KINDS)
-    dl.notify(words + word, 0, signal=run, sig_op="set", comm_scope="gpu")
+    if word >= 0:
+        dl.notify(words + word, 0, signal=run, sig_op="set", comm_scope="gpu")
+    if counter >= 0:
+        dl.notify(words + counter, 0, signal=1, sig_op="add", comm_scope="gpu")
     if PROFILE:
         profiler = profiler.record(False, kind + 1)
     return profiler
@@ -143,10 +155,10 @@ def mega_kernel(
     queue, starts, waits, words, state, profiler_buffer,
     KINDS: tl.constexpr, TAKE: tl.constexpr, PROFILE: tl.constexpr,
 ):  # fmt: skip
-    """Runs a program once. queue: int64 (tasks, ``RECORD``). waits: int32 (waits, 2): first word and number of words.
+    """Runs a program once. queue: int64 (tasks, ``RECORD``). waits: int32 (waits, 2): first word and count.
 
     starts: int32; program ``p`` runs tasks ``starts[p]`` to ``starts[p + 1]``, in that order; if TAKE, the programs take tasks from
-    0 to ``starts[0]`` as they come. words: int32, one a task. state: int32 (``STATE``,).
+    0 to ``starts[0]`` as they come. words: int32, see above. state: int32 (``STATE``,).
     """
     run = tl.load(state + _RUN) + 1
     profiler = Profiler.create(profiler_buffer, 0, ENABLE_PROFILING=PROFILE)
@@ -160,7 +172,8 @@ def mega_kernel(
         program = tl.program_id(0)
         for task in range(tl.load(starts + program), tl.load(starts + program + 1)):
             profiler = _run_task(queue + tl.cast(task, tl.int64) * _RECORD, waits, words, run, profiler, KINDS, PROFILE)
-    # Who leaves last leaves the state for the next run: everybody has read its number by then.
+    # Who leaves last leaves the state for the next run. All threads of all programs have read its number by then.
+    tl.debug_barrier()
     if tl.atomic_add(state + _LEFT, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
         tl.store(state + _LEFT, 0)
         tl.store(state + _NEXT, 0)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from . import kernel
-from .graph import Operation, check_tiles, dependencies
+from .graph import Operation, Ranges, check_tiles, dependencies
 from .kernel import Kind, Kinds
 
 
@@ -37,22 +37,23 @@ def make_plan(operations: Sequence[Operation], programs: int, device: torch.devi
     for operation in operations:
         check_tiles(operation)
     kinds, numbers, names = _kinds(operations)
-    first_word = np.cumsum([0, *(operation.tiles for operation in operations)])
-    tasks = int(first_word[-1])
+    waits_of = dependencies(operations, in_order=in_order)
+    words = _Words.of(operations, waits_of)
+    first_task = np.cumsum([0, *(operation.tiles for operation in operations)])
+    tasks = int(first_task[-1])
     programs = max(1, min(programs, tasks))
-    state = torch.zeros(kernel.STATE, dtype=torch.int32, device=device)
     records = np.zeros((tasks, kernel.RECORD), dtype=np.int64)
     waits: list[tuple[int, int]] = []
-    for index, (operation, of_tiles) in enumerate(zip(operations, dependencies(operations, in_order=in_order), strict=True)):
-        for tile, of_tile in enumerate(of_tiles):
-            word, first = int(first_word[index]) + tile, len(waits)
-            mine = [(int(first_word[earlier]) + start, end - start) for earlier, ranges in of_tile for start, end in ranges]
-            at, count = mine[0] if mine else (0, 0)
+    for index, operation in enumerate(operations):
+        begin = int(first_task[index])
+        for tile, of_tile in enumerate(waits_of[index]):
+            mine = [words.wait(earlier, *span) for earlier, ranges in of_tile for span in ranges]
+            (at, count), first = mine[0] if mine else (0, 0), len(waits)
             waits += mine[1:]
-            records[word, : kernel.FIRST_TENSOR] = numbers[index] | tile << 32, first | len(waits) << 32, word | count << 32, at
+            numbered = (numbers[index], tile), (first, len(waits)), (words.of_tile(index, tile), count), (at, words.counters[index])
+            records[begin + tile, : kernel.FIRST_TENSOR] = [low & 0xFFFFFFFF | high << 32 for low, high in numbered]
         addresses = [tensor.data_ptr() for tensor in operation.tensors]
-        of_operation = slice(int(first_word[index]), int(first_word[index + 1]))
-        records[of_operation, kernel.FIRST_TENSOR : kernel.FIRST_TENSOR + len(addresses)] = addresses
+        records[begin : begin + operation.tiles, kernel.FIRST_TENSOR : kernel.FIRST_TENSOR + len(addresses)] = addresses
     if take:
         starts = np.array([tasks])
     else:
@@ -66,8 +67,44 @@ def make_plan(operations: Sequence[Operation], programs: int, device: torch.devi
     return Plan(
         kinds, names, programs, tasks,
         on_device(waits or [(0, 0)], torch.int32), on_device(records, torch.int64), on_device(starts, torch.int32),
-        torch.zeros(tasks, dtype=torch.int32, device=device), state,
+        torch.zeros(words.count, dtype=torch.int32, device=device), torch.zeros(kernel.STATE, dtype=torch.int32, device=device),
     )  # fmt: skip
+
+
+@dataclass
+class _Words:
+    """The words of a program. firsts, counters: of each operation, its tiles' first word and the one they add to; -1: nobody waits so."""
+
+    tiles: list[int]
+    firsts: list[int]
+    counters: list[int]
+    count: int = 0
+
+    @classmethod
+    def of(cls, operations: Sequence[Operation], waits: Sequence[Sequence[Sequence[tuple[int, Ranges]]]]) -> _Words:
+        """Words for what is waited for: none where nobody waits."""
+        words = cls([operation.tiles for operation in operations], [-1] * len(operations), [-1] * len(operations))
+        for earlier, ranges in (wait for of_tiles in waits for of_tile in of_tiles for wait in of_tile):
+            for span in ranges:
+                places, size = (words.counters, 1) if words._is_whole(earlier, *span) else (words.firsts, words.tiles[earlier])
+                if places[earlier] < 0:
+                    places[earlier] = words.count
+                    words.count += size
+        words.count = max(1, words.count)
+        return words
+
+    def _is_whole(self, operation: int, first: int, end: int) -> bool:
+        return end - first == self.tiles[operation]
+
+    def wait(self, operation: int, first: int, end: int) -> tuple[int, int]:
+        """Word and count (see ``kernel``) of a wait for tiles ``first`` to ``end`` of an operation."""
+        if self._is_whole(operation, first, end):
+            return self.counters[operation], -self.tiles[operation]
+        return self.firsts[operation] + first, end - first
+
+    def of_tile(self, operation: int, tile: int) -> int:
+        """The word of one tile, or -1."""
+        return -1 if self.firsts[operation] < 0 else self.firsts[operation] + tile
 
 
 def _kinds(operations: Sequence[Operation]) -> tuple[Kinds, list[int], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import triton.language as tl
@@ -12,6 +13,14 @@ from ...errors import InvalidArgumentError
 TRITON_DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 """Of activations and weights."""
 _ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What tiles are chosen for. programs: of the grid. shared: bytes of shared memory that a program may use for operands."""
+
+    programs: int
+    shared: int
 
 
 def check(what: str, name: str, tensor: object, shape: Sequence[int | None], dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -32,6 +41,11 @@ def check(what: str, name: str, tensor: object, shape: Sequence[int | None], dty
     if tensor.data_ptr() % _ALIGNMENT:
         raise InvalidArgumentError(f"{what}: {name} begins at an address that is no multiple of {_ALIGNMENT} bytes; pass a copy of it")
     return tensor
+
+
+def steps_of(machine: Machine, always: int, step: int, most: int = 3) -> int:
+    """Steps of a pipeline, up to ``most``, that shared memory has room for. always, step: bytes that are kept, and bytes of a step."""
+    return max(1, min(most, (machine.shared - always) // step))
 
 
 def nbytes(*tensors: torch.Tensor) -> int:

@@ -13,7 +13,7 @@ import triton.language as tl
 from ...errors import InvalidArgumentError
 from ..graph import Access, Operation
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, check, nbytes
+from .checks import TRITON_DTYPES, Machine, check, nbytes, steps_of
 
 LOG2E = tl.constexpr(math.log2(math.e))
 
@@ -36,6 +36,7 @@ class _FlashAttention:
     CAUSAL: bool
     TILE_Q: int
     TILE_K: int
+    STAGES: int
 
 
 @triton.jit
@@ -92,20 +93,28 @@ def flash_attention_task(task, tile, run, C: tl.constexpr):
         last = row + (C.KEYS - C.LENGTH)
         seen_by_all = (block * C.TILE_Q + C.KEYS - C.LENGTH + 1) // C.TILE_K * C.TILE_K
         end = tl.minimum(block * C.TILE_Q + C.TILE_Q + C.KEYS - C.LENGTH, C.KEYS)
-        for key in range(0, seen_by_all, C.TILE_K):
+        for key in tl.range(0, seen_by_all, C.TILE_K, num_stages=C.STAGES):
             sums, most, total = _attend(q, sums, most, total, keys, values, key, last, C, False)
-        for key in range(seen_by_all, end, C.TILE_K):
+        for key in tl.range(seen_by_all, end, C.TILE_K, num_stages=C.STAGES):
             sums, most, total = _attend(q, sums, most, total, keys, values, key, last, C, True)
     else:
         last = tl.zeros_like(row) + C.KEYS
-        for key in range(0, C.KEYS, C.TILE_K):
+        for key in tl.range(0, C.KEYS, C.TILE_K, num_stages=C.STAGES):
             sums, most, total = _attend(q, sums, most, total, keys, values, key, last, C, C.KEYS % C.TILE_K != 0)
     out = tensor_of(task, 3, C.DTYPE) + ((sequence * C.LENGTH + row[:, None].to(tl.int64)) * C.Q_HEADS + head) * C.DIM + deep[None, :]
     tl.store(out, (sums / total[:, None]).to(C.DTYPE), mask=inside)
 
 
 def flash_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, *, scale: float | None, soft_cap: float, causal: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    machine: Machine,
+    *,
+    scale: float | None,
+    soft_cap: float,
+    causal: bool,
 ) -> Operation:
     """See ``ModelBuilder.make_flash_attn``."""
     what = "make_flash_attn"
@@ -115,10 +124,14 @@ def flash_attention(
     check(what, "v", v, k.shape, q.dtype)
     check(what, "output", out, q.shape, q.dtype)
     keys, kv_heads = k.shape[1:3]
-    return _operation(what, "flash_attn", (q, k, v), out, (q_heads * dim, kv_heads * dim, 0, 0, 0), keys, kv_heads, scale, soft_cap, causal)
+    return _operation(
+        what, "flash_attn", (q, k, v), out, (q_heads * dim, kv_heads * dim, 0, 0, 0), keys, kv_heads, scale, soft_cap, causal, machine
+    )
 
 
-def qkv_pack_flash_attention(qkv: torch.Tensor, out: torch.Tensor, *, scale: float | None, soft_cap: float, causal: bool) -> Operation:
+def qkv_pack_flash_attention(
+    qkv: torch.Tensor, out: torch.Tensor, machine: Machine, *, scale: float | None, soft_cap: float, causal: bool
+) -> Operation:
     """See ``ModelBuilder.make_qkv_pack_flash_attn``."""
     what = "make_qkv_pack_flash_attn"
     check(what, "qkv", qkv, (None, None, None, None))
@@ -131,12 +144,12 @@ def qkv_pack_flash_attention(qkv: torch.Tensor, out: torch.Tensor, *, scale: flo
         )
     kv_heads = (heads - q_heads) // 2
     layout = (heads * dim, heads * dim, q_heads, q_heads + kv_heads, 0)
-    return _operation(what, "qkv_pack_flash_attn", (qkv, qkv, qkv), out, layout, length, kv_heads, scale, soft_cap, causal)
+    return _operation(what, "qkv_pack_flash_attn", (qkv, qkv, qkv), out, layout, length, kv_heads, scale, soft_cap, causal, machine)
 
 
 def _operation(
     what: str, name: str, operands: tuple[torch.Tensor, ...], out: torch.Tensor, layout: tuple[int, ...], keys: int, kv_heads: int,
-    scale: float | None, soft_cap: float, causal: bool,
+    scale: float | None, soft_cap: float, causal: bool, machine: Machine,
 ) -> Operation:  # fmt: skip
     """layout: elements from one token of q to the next, the same of k and v, and the heads before k's first, v's first and q's first."""
     batch, length, q_heads, dim = out.shape
@@ -147,8 +160,10 @@ def _operation(
             "and under the causal mask no more tokens than k"
         )
     width = max(16, triton.next_power_of_2(dim))
-    tile_q = 128 if length > 64 else max(16, triton.next_power_of_2(length))
-    tile_k = 64 if width <= 128 and operands[0].element_size() == 2 else 32
+    itemsize = out.element_size()
+    tile_q = min(128 if itemsize * width <= 256 else 64, max(16, triton.next_power_of_2(length)))
+    tile_k = 64 if itemsize * width <= 256 else 32
+    steps = steps_of(machine, tile_q * width * itemsize, 2 * tile_k * width * itemsize)
     blocks = triton.cdiv(length, tile_q)
     share = q_heads // kv_heads
     places = [
@@ -167,7 +182,7 @@ def _operation(
     reads = (access(q, q_pitch, q_first, rows), access(k, kv_pitch, k_first, of_keys), access(v, kv_pitch, v_first, of_keys))
     constants = _FlashAttention(
         TRITON_DTYPES[out.dtype], length, keys, q_heads, kv_heads, dim, width, q_pitch, kv_pitch, k_first * dim, v_first * dim,
-        float(dim**-0.5 if scale is None else scale), float(soft_cap), bool(causal), tile_q, tile_k,
+        float(dim**-0.5 if scale is None else scale), float(soft_cap), bool(causal), tile_q, tile_k, steps,
     )  # fmt: skip
     writes = (access(out, q_heads * dim, 0, rows),)
     return Operation(

@@ -15,7 +15,7 @@ import triton.language as tl
 from ...errors import InvalidArgumentError
 from ..graph import Access, Operation
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, check, nbytes
+from .checks import TRITON_DTYPES, Machine, check, nbytes, steps_of
 from .flash_attention import soft_capped
 
 _MOST_SPLITS = 32
@@ -36,6 +36,7 @@ class _FlashDecode:
     SPLITS: int
     SPLIT_WIDTH: int
     TILE_K: int
+    STAGES: int
     PAGE_SIZE: int
     BLOCKS: int
     SCALE: float
@@ -68,7 +69,7 @@ def attention_split_task(task, tile, run, C: tl.constexpr):
     sums = tl.zeros((C.GROUP, C.V_WIDTH), tl.float32)
     most = tl.full((C.GROUP,), float("-inf"), tl.float32)
     total = tl.zeros((C.GROUP,), tl.float32)
-    for first in range(split * per_split, tl.minimum((split + 1) * per_split, keys), C.TILE_K):
+    for first in tl.range(split * per_split, tl.minimum((split + 1) * per_split, keys), C.TILE_K, num_stages=C.STAGES):
         number = first + tl.arange(0, C.TILE_K)
         there = number < keys
         page = tl.load(table + number // C.PAGE_SIZE, mask=there, other=0)
@@ -115,7 +116,7 @@ def attention_combine_task(task, tile, run, C: tl.constexpr):
 
 def flash_decode(
     q: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor, kv_lens: torch.Tensor,
-    out: torch.Tensor, programs: int, *, scale: float | None, soft_cap: float,
+    out: torch.Tensor, machine: Machine, *, scale: float | None, soft_cap: float,
 ) -> list[Operation]:  # fmt: skip
     """See ``ModelBuilder.make_flash_decode``."""
     what = "make_flash_decode"
@@ -132,12 +133,13 @@ def flash_decode(
     check(what, "output", out, (batch, 1, q_heads, v_dim), q.dtype)
     if q_heads % kv_heads:
         raise InvalidArgumentError(f"{what}: {q_heads} heads of q, {kv_heads} of k: q has to have a multiple of k's heads")
-    splits = max(1, min(_MOST_SPLITS, programs // (batch * kv_heads)))
+    splits = max(1, min(_MOST_SPLITS, machine.programs // (batch * kv_heads)))
     share = q_heads // kv_heads
-    combined = 1 if batch * q_heads <= programs else share
+    steps = steps_of(machine, 0, _TILE_K * (dim + v_dim) * q.element_size())
+    combined = 1 if batch * q_heads <= machine.programs else share
     constants = _FlashDecode(
         TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, max(16, triton.next_power_of_2(v_dim)),
-        max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), _TILE_K, page_size, block_tables.shape[1],
+        max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), _TILE_K, steps, page_size, block_tables.shape[1],
         float(dim**-0.5 if scale is None else scale), float(soft_cap), combined,
     )  # fmt: skip
     places = [(sequence, head, split) for sequence in range(batch) for head in range(kv_heads) for split in range(splits)]

@@ -11,13 +11,13 @@ import triton.language as tl
 
 from ..graph import Access, Operation
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, check, nbytes
+from .checks import TRITON_DTYPES, Machine, check, nbytes, steps_of
 
 MOST_FEW_ROWS = 64
 """Up to so many rows all of them are in one tile, and the weights are what takes the time."""
 
-_MOST_COLUMNS, _STEP_BYTES, _SHARED_BYTES = 64, 512, 208 * 1024
-"""Of a tile of few rows: columns, bytes of a row that a step of its pipeline loads, and memory that all steps may take."""
+_MOST_COLUMNS, _STEP_BYTES, _STEPS = 64, 512, 5
+"""Of a tile of few rows: columns, bytes of a row that a step of its pipeline loads, and how many steps go on at the same time."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,15 @@ def linear_task(task, tile, run, C: tl.constexpr):
     tl.store(out, result.to(C.DTYPE), mask=rows_inside & columns_inside)
 
 
-def linear(name: str, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, programs: int, *, what: str = "make_linear") -> Operation:
+def linear(
+    name: str, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, machine: Machine, *, what: str = "make_linear"
+) -> Operation:
     """x: (M, K). weight: (N, K). out: (M, N). All of one dtype."""
     check(what, "input", x, (None, None))
     check(what, "weight", weight, (None, x.shape[1]), x.dtype)
     (m, k), n = x.shape, weight.shape[0]
     check(what, "output", out, (m, n), x.dtype)
-    columns, tile_m, tile_n, tile_k, stages = tile_shape(m, n, k, x.element_size(), programs)
+    columns, tile_m, tile_n, tile_k, stages = tile_shape(m, n, k, x.element_size(), machine)
     tiles_m, tiles_n = triton.cdiv(m, tile_m), triton.cdiv(n, columns)
     places = [(tile % tiles_m * tile_m, tile // tiles_m * columns) for tile in range(tiles_m * tiles_n)]
     reads = (
@@ -81,13 +83,19 @@ def linear(name: str, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, 
     return Operation(name, linear_task, constants, (x, weight, out), len(places), reads, writes, nbytes=nbytes(x, weight, out))
 
 
-def tile_shape(m: int, n: int, k: int, itemsize: int, programs: int) -> tuple[int, int, int, int, int]:
+def tile_shape(m: int, n: int, k: int, itemsize: int, machine: Machine) -> tuple[int, int, int, int, int]:
     """Columns of a tile; rows, columns and depth of the block it is computed in; steps of its pipeline."""
-    deepest = max(16, triton.next_power_of_2(k))
     if m > MOST_FEW_ROWS:
         tile_n = min(128, max(16, triton.next_power_of_2(n)))
-        return tile_n, 128, tile_n, min(128 // itemsize, deepest), 3
-    turns = triton.cdiv(triton.cdiv(n, programs), _MOST_COLUMNS)
-    columns = triton.cdiv(n, programs * turns)
-    tile_m, tile_n = max(16, triton.next_power_of_2(m)), max(16, triton.next_power_of_2(columns))
-    return columns, tile_m, tile_n, min(_STEP_BYTES // itemsize, deepest), min(5, _SHARED_BYTES // ((tile_m + tile_n) * _STEP_BYTES))
+        columns, tile_m, steps, step_bytes = tile_n, 128, 3, 128
+    else:
+        turns = triton.cdiv(triton.cdiv(n, machine.programs), _MOST_COLUMNS)
+        columns = triton.cdiv(n, machine.programs * turns)
+        tile_m, tile_n = max(16, triton.next_power_of_2(m)), max(16, triton.next_power_of_2(columns))
+        steps, step_bytes = _STEPS, _STEP_BYTES
+    rows = tile_m + tile_n
+    # Half the depth rather than fewer than two steps.
+    while step_bytes > 64 and 2 * rows * step_bytes > machine.shared:
+        step_bytes //= 2
+    tile_k = min(step_bytes // itemsize, max(16, triton.next_power_of_2(k)))
+    return columns, tile_m, tile_n, tile_k, steps_of(machine, 0, rows * step_bytes, steps)

@@ -1,0 +1,128 @@
+"""Who waits for whom, against every pair of tiles looked at by its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_dist.errors import InvalidArgumentError
+from triton_dist.mega_triton_kernel.graph import Access, Operation, check_tiles, dependencies, overlaps
+
+MEMORY = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an access of an operation lies in the memory of these tests, and its boxes."""
+
+    origin: int
+    pitch: int
+    boxes: tuple[tuple[int, int, int, int], ...]
+
+    def access(self) -> Access:
+        return Access(self.origin, self.pitch, np.array(self.boxes, dtype=np.int64).reshape(-1, 4))
+
+    def touched(self, tile: int) -> set[int]:
+        first, end, left, right = self.boxes[tile]
+        return {self.origin + row * self.pitch + column for row in range(first, end) for column in range(left, right)}
+
+
+@st.composite
+def places(draw, tiles: int) -> Place:
+    pitch, rows = draw(st.sampled_from([4, 6, 8, 12])), 3
+    boxes = []
+    for _ in range(tiles):
+        first, left = draw(st.integers(0, rows)), draw(st.integers(0, pitch))
+        boxes.append((first, draw(st.integers(first, rows)), left, draw(st.integers(left, pitch))))
+    return Place(draw(st.integers(0, MEMORY - rows * pitch)), pitch, tuple(boxes))
+
+
+@given(places(3), places(2))
+def test_overlaps_are_never_missed(left, right):
+    found = overlaps(left.access(), right.access())
+    real = np.array([[bool(left.touched(i) & right.touched(j)) for j in range(2)] for i in range(3)])
+    assert not (real & ~found).any()
+    if left.pitch == right.pitch and (right.origin - left.origin) % left.pitch == 0:
+        assert (found == real).all()
+
+
+@st.composite
+def programs(draw) -> list[tuple[Operation, list[Place], list[Place]]]:
+    made = []
+    for index in range(draw(st.integers(2, 6))):
+        tiles = draw(st.integers(1, 3))
+        reads, writes = (draw(st.lists(places(tiles), max_size=2)) for _ in range(2))
+        operation = Operation(
+            f"op{index}", None, None, (), tiles, tuple(place.access() for place in reads), tuple(place.access() for place in writes)
+        )
+        made.append((operation, reads, writes))
+    return made
+
+
+@given(programs())
+def test_every_conflict_is_ordered(program):
+    """A later tile that touches what an earlier one writes, or writes what it reads, comes after it, if need be through others."""
+    operations = [operation for operation, _, _ in program]
+    before: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for index, of_tiles in enumerate(dependencies(operations)):
+        for tile, waits in enumerate(of_tiles):
+            mine = before[index, tile] = set()
+            for earlier, ranges in waits:
+                assert earlier < index
+                for first, end in ranges:
+                    for other in range(first, end):
+                        mine |= {(earlier, other)} | before[earlier, other]
+    for later, (operation, reads, writes) in enumerate(program):
+        for earlier in range(later):
+            theirs, their_reads, their_writes = program[earlier]
+            for tile in range(operation.tiles):
+                for other in range(theirs.tiles):
+                    read, written = (set().union(*(place.touched(tile) for place in given)) for given in (reads, writes))
+                    was_read, was_written = (
+                        set().union(*(place.touched(other) for place in given)) for given in (their_reads, their_writes)
+                    )
+                    if written & (was_read | was_written) or read & was_written:
+                        assert (earlier, other) in before[later, tile]
+
+
+def operation(reads: torch.Tensor, writes: torch.Tensor, boxes: list[tuple[int, int, int, int]]) -> Operation:
+    tiles = len(boxes)
+    return Operation("linear", None, None, (), tiles, (Access.of_all(reads, tiles),), (Access.of_boxes(writes, writes.shape[1], boxes),))
+
+
+def test_tiles_are_waited_for_one_by_one_where_that_is_enough():
+    memory = [torch.zeros(8, 6) for _ in range(3)]
+    rows = [(row, row + 2, 0, 6) for row in range(0, 8, 2)]
+    first = operation(memory[0], memory[1], rows)
+    by_rows = Operation("add", None, None, (), 4, (Access.of_boxes(memory[1], 6, rows),), (Access.of_boxes(memory[2], 6, rows),))
+    # Seen as twice as many rows, half as long: the same bytes.
+    halves = [(2 * first, 2 * end, 0, 3) for first, end, _, _ in rows]
+    reshaped = Operation("add", None, None, (), 4, (Access.of_boxes(memory[2].view(16, 3), 3, halves),), ())
+    waits = dependencies([first, by_rows, reshaped])
+    assert waits[1] == [[(0, [(tile, tile + 1)])] for tile in range(4)]
+    assert waits[2] == [[(1, [(tile, tile + 1)])] for tile in range(4)]
+
+
+def test_what_follows_from_other_waits_is_left_out():
+    a, b, c = (torch.zeros(4, 8) for _ in range(3))
+    rows = [(row, row + 1, 0, 8) for row in range(4)]
+    chain = [operation(a, b, rows), operation(b, c, rows), operation(c, a, rows), operation(b, c, rows)]
+    waits = dependencies(chain)
+    # The third one writes what the first read, and the fourth what the second did: both follow.
+    assert waits[2] == [[(1, [(0, 4)])]] * 4
+    assert waits[3] == [[(2, [(0, 4)])]] * 4
+    assert dependencies(chain, in_order=True) == [[[]] * 4] + [[[(index, [(0, 4)])]] * 4 for index in range(3)]
+
+
+def test_tiles_that_disturb_each_other_are_refused():
+    a = torch.zeros(4, 8)
+    with pytest.raises(InvalidArgumentError, match="tile 0 would write"):
+        check_tiles(operation(torch.zeros(4, 8), a, [(0, 2, 0, 8), (1, 3, 0, 8)]))
+    with pytest.raises(InvalidArgumentError, match="shares no memory"):
+        check_tiles(operation(a, a, [(0, 1, 0, 8), (1, 2, 0, 8)]))
+    check_tiles(operation(torch.zeros(4, 8), a, [(0, 1, 0, 8), (1, 2, 0, 8), (2, 2, 0, 8)]))

@@ -1,0 +1,116 @@
+"""The kernel with every kind of task, compiled for GPUs: it fits their shared memory, and few rows go by the wide matrix units."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from triton import compile as compile_kernel
+
+from tests.primitives.compile_targets import source_of, target_of
+from triton_dist.mega_triton_kernel.graph import Operation
+from triton_dist.mega_triton_kernel.kernel import Kind, Kinds, mega_kernel
+from triton_dist.mega_triton_kernel.tasks import (
+    activation,
+    allreduce,
+    barrier,
+    elementwise,
+    flash_attention,
+    flash_decode,
+    linear,
+    normalization,
+    prefetch,
+)
+from triton_dist.mega_triton_kernel.tasks.checks import Machine
+
+SHARED = {80: 166_912, 90: 232_448, 100: 232_448, 120: 101_376, "gfx942": 65_536}
+RANKS = barrier.Ranks(0, 4, 1)
+TYPES = {"queue": "*i64", "starts": "*i32", "waits": "*i32", "words": "*i32", "state": "*i32", "profiler_buffer": "*u64"}
+
+
+def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 128) -> dict[str, list[Operation]]:
+    """One of each family, of the sizes of a model."""
+
+    def tensor(*shape: int, of: torch.dtype = dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=of)
+
+    hidden, heads, kv_heads, programs = 1024, 8, 2, machine.programs
+    x, total, words = tensor(rows, hidden), tensor(rows, hidden), tensor(64, 4, of=torch.int32)
+    weight, lens, tables = tensor(hidden), tensor(rows, of=torch.int32), tensor(rows, 8, of=torch.int32)
+    query, attended, cache = tensor(rows, 1, heads, dim), tensor(rows, 1, heads, dim), tensor(64, 16, kv_heads, dim)
+    qkv, long = tensor(rows, 1, heads + 2 * kv_heads, dim), tensor(1, 300, heads + 2 * kv_heads, dim)
+    angles = tensor(200, dim, of=torch.float32)
+    norms = normalization.Norms(tensor(dim), tensor(dim))
+    sums, norm = (
+        elementwise.add(x, tensor(rows, hidden), total, programs),
+        normalization.rms_norm(total, weight, tensor(rows, hidden), 1e-6),
+    )
+    both = normalization.with_add(sums, norm)
+    assert both is not None
+    return {
+        "few rows": [linear.linear("fc1", x, tensor(5000, hidden), tensor(rows, 5000), machine)],
+        "many rows": [linear.linear("linear", tensor(300, hidden), tensor(500, hidden), tensor(300, 500), machine)],
+        "elementwise": [sums, activation.silu_mul_up(tensor(rows, 2 * hidden), x, programs), prefetch.prefetch(tensor(500, hidden))],
+        "norms": [norm, both],
+        "heads": [
+            normalization.qk_norm_rope_update_kvcache(qkv, cache, tensor(*cache.shape), tables, lens, norms, angles, angles, query),
+            normalization.qkv_pack_qk_norm_rope_split_v(
+                long, tensor(1, of=torch.int32), norms, angles, angles, tensor(1, 300, heads, dim), tensor(1, 300, kv_heads, dim),
+                tensor(1, 300, kv_heads, dim),
+            ),
+        ],
+        "attention": [
+            flash_attention.qkv_pack_flash_attention(
+                long, tensor(1, 300, heads, dim), machine, scale=None, soft_cap=0.0, causal=True
+            ),
+        ],
+        "decoding": flash_decode.flash_decode(
+            query, cache, tensor(*cache.shape), tables, lens, attended, machine, scale=None, soft_cap=2.0
+        ),
+        "ranks": [
+            *allreduce.allreduce(x, tensor(rows, hidden), words, words.clone(), RANKS, 256),
+            barrier.barrier(words[0], RANKS, [x]),
+        ],
+    }  # fmt: skip
+
+
+def compiled(made: list[Operation], arch: int | str, *, taken: bool = False, profile: bool = False):
+    kinds = Kinds(tuple(Kind(operation.body, operation.constants) for operation in made))
+    source = source_of(mega_kernel, TYPES, {"KINDS": kinds, "TAKE": taken, "PROFILE": profile}, tuple(TYPES))
+    return compile_kernel(source, target=target_of(arch), options={"num_warps": 4})
+
+
+FAMILIES = tuple(operations(torch.bfloat16, Machine(132, SHARED[90])))
+LARGE = ("few rows", "many rows", "attention", "decoding")
+"""Families that share memory is short for."""
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "family"),
+    [
+        *((arch, torch.bfloat16, family) for arch in (90, "gfx942") for family in FAMILIES),
+        *((arch, torch.bfloat16, family) for arch in (80, 100, 120) for family in LARGE),
+        *((90, torch.float32, family) for family in LARGE),
+    ],
+)
+def test_every_family_fits(arch, dtype, family):
+    machine = Machine(132, SHARED[arch] - 8192)
+    assert compiled(operations(dtype, machine)[family], arch).metadata.shared <= SHARED[arch]
+
+
+@pytest.mark.parametrize(("taken", "profile"), [(False, True), (True, False)])
+def test_all_families_in_one(taken, profile):
+    made = [operation for of_family in operations(torch.float16, Machine(132, SHARED[90] - 8192)).values() for operation in of_family]
+    assert compiled(made, 90, taken=taken, profile=profile).metadata.shared <= SHARED[90]
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64])
+def test_few_rows_stand_on_the_right(rows):
+    """Weights are the left operand of a product of 64 rows of them, and go from global to shared memory while others are multiplied."""
+    ptx = compiled(operations(torch.bfloat16, Machine(79, SHARED[90] - 8192), rows)["few rows"], 90).asm["ptx"]
+    assert "wgmma.mma_async" in ptx and "ldmatrix" not in ptx and "cp.async.cg" in ptx
+
+
+def test_wide_heads_fit():
+    for dim in (96, 256):
+        made = operations(torch.bfloat16, Machine(132, SHARED[90] - 8192), dim=dim)
+        assert compiled([*made["attention"], *made["decoding"]], 90).metadata.shared <= SHARED[90]
