@@ -208,11 +208,12 @@ SECTIONS = (
         "Fused models",
         "triton_dist.mega_triton_kernel",
         "ModelBuilder ModelBuilder.make_linear ModelBuilder.make_fc1 ModelBuilder.make_fc2 ModelBuilder.make_qkv_proj "
-        "ModelBuilder.make_o_proj ModelBuilder.make_rms_norm ModelBuilder.make_add ModelBuilder.make_silu_mul_up ModelBuilder.make_flash_attn "
-        "ModelBuilder.make_qkv_pack_flash_attn ModelBuilder.make_flash_decode ModelBuilder.make_qk_norm_rope_update_kvcache "
-        "ModelBuilder.make_qkv_pack_qk_norm_rope_split_v ModelBuilder.make_prefetch ModelBuilder.make_allreduce "
-        "ModelBuilder.make_barrier_all_intra_node ModelBuilder.create_symm_tensor ModelBuilder.compile ModelBuilder.run "
-        "ModelBuilder.dump_trace ModelBuilder.get_sm_activity ModelBuilder.get_memory_size ModelBuilder.reset ModelBuilder.finalize",
+        "ModelBuilder.make_o_proj ModelBuilder.make_rms_norm ModelBuilder.make_add ModelBuilder.make_silu_mul_up "
+        "ModelBuilder.make_flash_attn ModelBuilder.make_qkv_pack_flash_attn ModelBuilder.make_flash_decode "
+        "ModelBuilder.make_qk_norm_rope_update_kvcache ModelBuilder.make_qkv_pack_qk_norm_rope_split_v "
+        "ModelBuilder.make_prefetch ModelBuilder.make_allreduce ModelBuilder.make_barrier_all_intra_node "
+        "ModelBuilder.create_symm_tensor ModelBuilder.compile ModelBuilder.run ModelBuilder.dump_trace "
+        "ModelBuilder.get_sm_activity ModelBuilder.get_memory_size ModelBuilder.reset ModelBuilder.finalize",
         (
             "tests/mega_triton_kernel/test_tasks.py",
             "tests/mega_triton_kernel/test_builder.py",

@@ -39,7 +39,7 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
     query, attended, cache = tensor(rows, 1, heads, dim), tensor(rows, 1, heads, dim), tensor(64, 16, kv_heads, dim)
     qkv, long = tensor(rows, 1, heads + 2 * kv_heads, dim), tensor(1, 300, heads + 2 * kv_heads, dim)
     angles = tensor(200, dim, of=torch.float32)
-    norms = normalization.Norms(tensor(dim), tensor(dim))
+    norms, other_cache = normalization.Norms(tensor(dim), tensor(dim)), tensor(64, 16, kv_heads, dim)
     sums, norm = (
         elementwise.add(x, tensor(rows, hidden), total, programs),
         normalization.rms_norm(total, weight, tensor(rows, hidden), 1e-6),
@@ -52,10 +52,10 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
         "elementwise": [sums, activation.silu_mul_up(tensor(rows, 2 * hidden), x, programs), prefetch.prefetch(tensor(500, hidden))],
         "norms": [norm, both],
         "heads": [
-            normalization.qk_norm_rope_update_kvcache(qkv, cache, tensor(*cache.shape), tables, lens, norms, angles, angles, query),
+            normalization.qk_norm_rope_update_kvcache(qkv, cache, other_cache, tables, lens, norms, angles, angles, query, programs),
             normalization.qkv_pack_qk_norm_rope_split_v(
                 long, tensor(1, of=torch.int32), norms, angles, angles, tensor(1, 300, heads, dim), tensor(1, 300, kv_heads, dim),
-                tensor(1, 300, kv_heads, dim),
+                tensor(1, 300, kv_heads, dim), programs,
             ),
         ],
         "attention": [
@@ -64,7 +64,7 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
             ),
         ],
         "decoding": flash_decode.flash_decode(
-            query, cache, tensor(*cache.shape), tables, lens, attended, machine, scale=None, soft_cap=2.0
+            query, cache, other_cache, tables, lens, attended, machine, scale=None, soft_cap=2.0
         ),
         "ranks": [
             *allreduce.allreduce(x, tensor(rows, hidden), words, words.clone(), RANKS, 256),

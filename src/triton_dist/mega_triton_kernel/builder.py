@@ -168,7 +168,7 @@ class ModelBuilder:
         """
         norms = normalization.Norms(q_rms_weight, k_rms_weight, q_rms_eps, k_rms_eps, not skip_q_norm, not skip_k_norm)
         made = normalization.qk_norm_rope_update_kvcache(
-            qkv, key_cache, value_cache, block_tables, kv_lens, norms, cos_cache, sin_cache, q_norm_rope
+            qkv, key_cache, value_cache, block_tables, kv_lens, norms, cos_cache, sin_cache, q_norm_rope, self.num_sms
         )
         self._add(made, layer_id)
 
@@ -182,7 +182,9 @@ class ModelBuilder:
         kv_lens: tokens before these, which so are positions ``kv_lens`` and on.
         """
         norms = normalization.Norms(q_rms_weight, k_rms_weight, q_rms_eps, k_rms_eps)
-        made = normalization.qkv_pack_qk_norm_rope_split_v(qkv, kv_lens, norms, cos_cache, sin_cache, q_norm_rope, k_norm_rope, v)
+        made = normalization.qkv_pack_qk_norm_rope_split_v(
+            qkv, kv_lens, norms, cos_cache, sin_cache, q_norm_rope, k_norm_rope, v, self.num_sms
+        )
         self._add(made, layer_id)
 
     def make_prefetch(self, weight: torch.Tensor, layer_id: int = 0) -> None:

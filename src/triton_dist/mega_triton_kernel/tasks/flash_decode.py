@@ -19,7 +19,7 @@ from .checks import TRITON_DTYPES, Machine, check, nbytes, steps_of
 from .flash_attention import soft_capped
 
 _MOST_SPLITS = 32
-_TILE_K = 64
+_MOST_KEYS = 128
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,17 @@ def flash_decode(
     check(what, "output", out, (batch, 1, q_heads, v_dim), q.dtype)
     if q_heads % kv_heads:
         raise InvalidArgumentError(f"{what}: {q_heads} heads of q, {kv_heads} of k: q has to have a multiple of k's heads")
-    splits = max(1, min(_MOST_SPLITS, machine.programs // (batch * kv_heads)))
     share = q_heads // kv_heads
-    steps = steps_of(machine, 0, _TILE_K * (dim + v_dim) * q.element_size())
+    # Many keys at a time, since what takes the time is that they are found by pages.
+    itemsize, keys = q.element_size(), _MOST_KEYS
+    while keys > 32 and steps_of(machine, 0, keys * (dim + v_dim) * itemsize) < 2:
+        keys //= 2
+    steps = steps_of(machine, 0, keys * (dim + v_dim) * itemsize)
+    splits = max(1, min(_MOST_SPLITS, machine.programs // (batch * kv_heads), triton.cdiv(block_tables.shape[1] * page_size, keys)))
     combined = 1 if batch * q_heads <= machine.programs else share
     constants = _FlashDecode(
         TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, max(16, triton.next_power_of_2(v_dim)),
-        max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), _TILE_K, steps, page_size, block_tables.shape[1],
+        max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), keys, steps, page_size, block_tables.shape[1],
         float(dim**-0.5 if scale is None else scale), float(soft_cap), combined,
     )  # fmt: skip
     places = [(sequence, head, split) for sequence in range(batch) for head in range(kv_heads) for split in range(splits)]

@@ -12,11 +12,11 @@ import triton.language as tl
 from ...errors import InvalidArgumentError
 from ..graph import Access, Operation, near
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, check, nbytes
+from .checks import TRITON_DTYPES, check, nbytes, width_of_blocks
 from .elementwise import add_task
 
 _MOST_COLUMNS = 8192
-_MOST_TOKENS = 16
+_MOST_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Norms:
 
 def _operation(
     what: str, qkv: torch.Tensor, kv_lens: torch.Tensor, norms: Norms, cos: torch.Tensor, sin: torch.Tensor,
-    q_out: torch.Tensor, k_out: torch.Tensor, v_out: torch.Tensor, tables: torch.Tensor | None,
+    q_out: torch.Tensor, k_out: torch.Tensor, v_out: torch.Tensor, tables: torch.Tensor | None, programs: int,
 ) -> Operation:  # fmt: skip
     """Either of the two, of checked outputs. tables: where the outputs of k and v are caches of pages."""
     batch, length, heads, dim = qkv.shape
@@ -210,7 +210,7 @@ def _operation(
     check(what, "k_rms_weight", norms.k_weight, (dim,), qkv.dtype)
     cos_batch = _check_tables(what, cos, sin, batch, dim)
     tokens = batch * length
-    tile = min(_MOST_TOKENS, triton.next_power_of_2(tokens))
+    tile = width_of_blocks(tokens, max(1, programs // (q_heads + kv_heads)), 1, _MOST_TOKENS)
     pitch, places = heads * dim, [(first, head) for first in range(0, tokens, tile) for head in range(q_heads + kv_heads)]
     values = q_heads + kv_heads
 
@@ -275,7 +275,7 @@ def _check_qkv(what: str, qkv: torch.Tensor, q_out: torch.Tensor, kv_heads: int)
 
 def qk_norm_rope_update_kvcache(
     qkv: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor, kv_lens: torch.Tensor,
-    norms: Norms, cos: torch.Tensor, sin: torch.Tensor, q_out: torch.Tensor,
+    norms: Norms, cos: torch.Tensor, sin: torch.Tensor, q_out: torch.Tensor, programs: int,
 ) -> Operation:  # fmt: skip
     """See ``ModelBuilder.make_qk_norm_rope_update_kvcache``."""
     what = "make_qk_norm_rope_update_kvcache"
@@ -284,12 +284,12 @@ def qk_norm_rope_update_kvcache(
     check(what, "value_cache", value_cache, key_cache.shape, qkv.dtype)
     check(what, "block_tables", block_tables, (qkv.shape[0], None), torch.int32)
     _check_qkv(what, qkv, q_out, key_cache.shape[2])
-    return _operation(what, qkv, kv_lens, norms, cos, sin, q_out, key_cache, value_cache, block_tables)
+    return _operation(what, qkv, kv_lens, norms, cos, sin, q_out, key_cache, value_cache, block_tables, programs)
 
 
 def qkv_pack_qk_norm_rope_split_v(
     qkv: torch.Tensor, kv_lens: torch.Tensor, norms: Norms, cos: torch.Tensor, sin: torch.Tensor,
-    q_out: torch.Tensor, k_out: torch.Tensor, v_out: torch.Tensor,
+    q_out: torch.Tensor, k_out: torch.Tensor, v_out: torch.Tensor, programs: int,
 ) -> Operation:  # fmt: skip
     """See ``ModelBuilder.make_qkv_pack_qk_norm_rope_split_v``."""
     what = "make_qkv_pack_qk_norm_rope_split_v"
@@ -297,4 +297,4 @@ def qkv_pack_qk_norm_rope_split_v(
     check(what, "k_norm_rope", k_out, (*qkv.shape[:2], None, qkv.shape[3]), qkv.dtype)
     check(what, "v", v_out, k_out.shape, qkv.dtype)
     _check_qkv(what, qkv, q_out, k_out.shape[2])
-    return _operation(what, qkv, kv_lens, norms, cos, sin, q_out, k_out, v_out, None)
+    return _operation(what, qkv, kv_lens, norms, cos, sin, q_out, k_out, v_out, None, programs)
