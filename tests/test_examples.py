@@ -36,7 +36,8 @@ def test_example(name, tmp_path):
 
 UNDER_TORCHRUN = [
     ("01_producer_consumer.py", 4), ("02_ag_gemm.py", 1), ("02_ag_gemm.py", 3), ("04_profiler.py", 2), ("20_autotune.py", 2),
-    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("24_build_extern.py", 2), ("25_inductor_pass.py", 2), ("demo.py", 2),
+    ("06_tensor_parallel.py", 2), ("21_torch_symm.py", 3), ("24_build_extern.py", 2), ("25_inductor_pass.py", 2),
+    ("26_mega_kernel.py", 2), ("demo.py", 2),
 ]  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def test_example_under_torchrun_without_a_gpu(name, ranks, tmp_path):
         "04_profiler.py": "on rank ", "20_autotune.py": "* chunk=", "21_torch_symm.py": "returned [0, 0]",
         "24_build_extern.py": "the largest error is ",
         "25_inductor_pass.py": "2 of 2 collectives are part of an operator",
+        "26_mega_kernel.py": "three tokens through two layers",
     }[name]  # fmt: skip
     assert done.stdout.count(said) == (1 if name in ("demo.py", "20_autotune.py") else ranks)
     if name == "demo.py":

@@ -80,6 +80,32 @@ def test_buffers_that_are_used_again_have_no_finding():
     assert max(triton_dist.simulate(buffers_in_turn, world_size=1, check="all")[0]) < 1e-5
 
 
+def near_the_end_of_words(options: dict) -> list[float]:
+    """As after two thousand million runs: every word is where that many runs leave it, or wraps around to."""
+    random = Random(15)
+    made = ModelBuilder(num_sms=5, **options)
+    x, state, weights = mlp_of_layers(random, 2, made)
+    made.compile()
+    made.run()
+    triton_dist.synchronize()
+    plan, runs = made._plan, 2**31 - 2
+    for words in (plan.state, plan.words):
+        # After one run, a word holds what a run adds to it.
+        words.copy_((words.long() * runs + 2**31) % 2**32 - 2**31)
+    found = []
+    for _ in range(4):
+        x.copy_(random(*x.shape))
+        made.run()
+        triton_dist.synchronize()
+        found.append(error(state, expected_mlp(x, weights)))
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_words_wrap_around(world, way):
+    assert max(world(near_the_end_of_words, 1, args=(WAYS[way],))[0]) < 1e-5
+
+
 def buffers_in_turn() -> list[float]:
     """Later operations overwrite what earlier ones read and wrote, and read parts of tensors by other shapes."""
     random = Random(8)

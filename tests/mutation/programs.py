@@ -21,9 +21,11 @@ import triton_dist
 import triton_dist.language as dl
 from triton_dist.kernels.common_ops import set_signal, wait_eq
 from triton_dist.kernels.nvidia.common_ops import BarrierAllContext, barrier_all_intra_node_atomic_cas_block, barrier_all_on_stream
+from triton_dist.mega_triton_kernel import ModelBuilder
 from triton_dist.ops import ag_gemm, all_gather, all_reduce, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter
 from triton_dist.ops.collectives.barrier import barrier, team_barrier
 from triton_dist.ops.gemm.plan import Tiles
+from triton_dist.runtime.world import require_world
 from triton_dist.sim.gpus import GPU
 from triton_dist.tools.mutate.run import Case
 
@@ -324,6 +326,44 @@ def norms_sent() -> None:
     assert extern.run() < 1e-5, "a norm is wrong"
 
 
+def layers_in_one_kernel(taken: bool) -> None:
+    """Two layers that share their buffers, with a sum over the ranks in each and a barrier behind them, run three times."""
+    rank, size, generator = triton_dist.rank(), triton_dist.world_size(), torch.Generator().manual_seed(triton_dist.rank())
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randint(-2, 3, shape, generator=generator).float()
+
+    made = ModelBuilder(rank, size, size, num_sms=3, enable_runtime_scheduler=taken)
+    x, weights = random(2, 16), [random(300, 16) for _ in range(2)]
+    back = torch.eye(300)[:16].contiguous()
+    part = made.create_symm_tensor((2, 300), torch.float32)
+    total, state = torch.empty(2, 300), torch.empty(2, 16)
+    made.make_linear(x, weights[0], part)
+    made.make_allreduce(part, total)
+    made.make_linear(total, back, state)
+    made.make_linear(state, weights[1], part)
+    made.make_barrier_all_intra_node([part])
+    made.make_allreduce(part, total)
+    made.compile()
+    # Nobody waits for its tasks.
+    norm = ModelBuilder(num_sms=3, enable_runtime_scheduler=taken)
+    norm.make_rms_norm(random(5, 16), random(16), torch.empty(5, 16))
+    norm.compile()
+    found = []
+    for _ in range(3):
+        x.copy_(random(2, 16))
+        made.run()
+        found.append((x.clone(), total.clone()))
+        norm.run()
+    triton_dist.synchronize()
+    gather = require_world("the program").gather
+    for given, result in found:
+        inner = sum(torch.tensor(part) for part in gather((given @ weights[0].T).tolist()))[:, :16]
+        expected = sum(torch.tensor(part) for part in gather((inner @ weights[1].T).tolist()))
+        assert torch.equal(result, expected), "the program is wrong"
+    made.finalize()
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -362,6 +402,7 @@ GEMM_SUMS = [
     *(Case(sums_of_products, size, (gemm_ar, "two_shot", (*TWO_SIZES, (70, 40, 20), ODD))) for size in (2, 3)),
     *(Case(sums_of_products, 2, (operator, "small", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
 ]
+MEGA = [Case(layers_in_one_kernel, size, (taken,)) for size, taken in ((2, False), (3, True))]
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
 PROFILED = [Case(profiled, size) for size in (2, 3)]

@@ -33,8 +33,8 @@ RECORD = 16
 """int64 words of a record: one cache line."""
 MOST_TENSORS = RECORD - FIRST_TENSOR
 RUN, NEXT, LEFT, STATE = range(4)
-"""Places in the state of a program, int32: runs that are complete, the next task where programs take tasks as they come, programs that
-have left this run, and how many places there are."""
+"""Places in the state of a program, int32: runs that are complete; where programs take tasks as they come, how often one was told the next;
+how often a program has left a run; and how many places there are."""
 WAITING = 0
 """The number under which the trace has waits; kinds follow."""
 
@@ -162,19 +162,20 @@ def mega_kernel(
     """
     run = tl.load(state + _RUN) + 1
     profiler = Profiler.create(profiler_buffer, 0, ENABLE_PROFILING=PROFILE)
+    programs = tl.num_programs(0)
     if TAKE:
         tasks = tl.load(starts)
-        task = tl.atomic_add(state + _NEXT, 1, sem="relaxed", scope="gpu")
+        # In each run every program is told once too often; numbers wrap around.
+        told = (run - 1) * (tasks + programs)
+        task = tl.atomic_add(state + _NEXT, 1, sem="relaxed", scope="gpu") - told
         while task < tasks:
             profiler = _run_task(queue + task.to(tl.int64) * _RECORD, waits, words, run, profiler, KINDS, PROFILE)
-            task = tl.atomic_add(state + _NEXT, 1, sem="relaxed", scope="gpu")
+            task = tl.atomic_add(state + _NEXT, 1, sem="relaxed", scope="gpu") - told
     else:
         program = tl.program_id(0)
         for task in range(tl.load(starts + program), tl.load(starts + program + 1)):
             profiler = _run_task(queue + tl.cast(task, tl.int64) * _RECORD, waits, words, run, profiler, KINDS, PROFILE)
-    # Who leaves last leaves the state for the next run. All threads of all programs have read its number by then.
+    # Who leaves last begins the next run. All threads of all programs have read the number of this one by then.
     tl.debug_barrier()
-    if tl.atomic_add(state + _LEFT, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
-        tl.store(state + _LEFT, 0)
-        tl.store(state + _NEXT, 0)
+    if tl.atomic_add(state + _LEFT, 1, sem="acq_rel", scope="gpu") + 1 == run * programs:
         tl.store(state + _RUN, run)
