@@ -12,7 +12,6 @@ import triton
 
 from ..device_info import get_device_max_shared_memory_size, pretended_gpu
 from ..errors import CollectiveMismatchError, InvalidArgumentError, NoDeviceError, NotInitializedError
-from ..runtime import streams
 from ..runtime.preload import Launch, load
 from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
@@ -377,8 +376,9 @@ def _check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
 
 def _device() -> torch.device:
     """Where this rank's kernels run."""
-    if current_world() is not None:
-        return streams.device()
+    world = current_world()
+    if world is not None:
+        return world.device
     if not torch.cuda.is_available():
         raise NoDeviceError("ModelBuilder: there is no GPU and no world of ranks; run in triton_dist.simulate or by triton-dist run")
     return torch.device("cuda", torch.cuda.current_device())
