@@ -48,6 +48,10 @@ class _Written(dict):
         super().__setitem__(address, write)
         self.lines.setdefault(address, write[3])
 
+    def update(self, writes: dict[int, tuple]) -> None:  # type: ignore[override]
+        for address, write in writes.items():
+            self[address] = write
+
 
 def words_to_come(machine: Machine, waiting: list[tuple[Any, WaitRequest]]) -> list[dict[int, int]]:
     """For each of those who wait, the addresses of the words that it would set, with the numbers of the lines (-1 for a stream)."""

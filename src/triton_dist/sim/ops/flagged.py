@@ -10,7 +10,7 @@ from ...errors import FlagReuseError
 from ..memory import element_index, scalar_view
 from ..report import written_by
 from ..requests import Steps
-from .memory import addresses_of, see_word
+from .memory import addresses_of, see_words
 from .primitives import wait
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def _put(context: Program, words, chosen, values, flag: int, location: int) -> N
     if same.any():
         raise _reused(context, int(places[same][0]), flag)
     view[index] = values[chosen]
-    for place in places.tolist():
-        memory.writes[place] = (context, flag, context.clock, location)
+    memory.writes.update(dict.fromkeys(places.tolist(), (context, flag, context.clock, location)))
     memory.changed(int(places.min()), int(places.max()) + _WORD.itemsize, context)
 
 
@@ -56,14 +55,14 @@ def take(context: Program, units, flag, mask, shape: tuple[int, ...], location: 
     if not places.size:
         return result
     words = np.concatenate([places, places + 8])
-    context.memory.check(int(words.min()), int(words.max()) + _WORD.itemsize, _WORD.itemsize, "ld")  # a tile is in one tensor
+    # A tile is in one tensor.
+    allocation = context.memory.check(int(words.min()), int(words.max()) + _WORD.itemsize, _WORD.itemsize, "ld")
     view, index = scalar_view(_WORD), element_index(words, _WORD.itemsize)
     missing = np.flatnonzero(view[index] >> 32 != expected)
     while missing.size:
         yield from wait(context, int(words[missing[0]]), 1, expected, "flag", _WORD.itemsize, location, None)
         missing = np.flatnonzero(view[index] >> 32 != expected)
-    for word in words.tolist():
-        see_word(context, word)
+    see_words(context, words, allocation)
     for offset in (0, 8):
         addresses_of(context, units + offset, (chosen,), shape, _WORD, "ld", None)
     low, high = view[index].reshape(2, -1)

@@ -178,9 +178,9 @@ def addresses_of(context: Program, pointers, masks: tuple, shape: tuple[int, ...
 def _check_each(context: Program, selected: np.ndarray, itemsize: int, what: str, origin: Allocation | None) -> None:
     """Addresses that span several allocations are right as long as each is in one."""
     memory = context.memory
-    remaining = np.unique(selected)
+    remaining = selected
     while remaining.size:
-        first = int(remaining[0])
+        first = int(remaining.min())
         allocation = memory.check(first, first + itemsize, itemsize, what, origin)
         remaining = remaining[remaining + itemsize > allocation.hi]
 
@@ -330,6 +330,15 @@ def see_word(context: Program | Task, address: int) -> None:
         allocation = context.memory.find(address)
         if allocation is None or not allocation.timeless:
             context.clock = write[2]
+
+
+def see_words(context: Program, addresses: np.ndarray, allocation: Allocation) -> None:
+    """``see_word`` of many words of one allocation."""
+    if context.memory_ns:
+        context.settle()
+    if not allocation.timeless:
+        writes = map(context.memory.writes.get, addresses.tolist())
+        context.clock = max([context.clock, *[write[2] for write in writes if write is not None]])
 
 
 def _combine(kind: int, old, value):
