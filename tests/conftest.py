@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ from tests.worlds.world import World, simulated_world
 
 GPUS = torch.cuda.device_count()
 GPU_TESTS = Path(__file__).parent / "gpu"
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no collection of garbage, of which some tests ask for many, looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ def test_plans_are_different_and_bounded(ranks):
         assert all(plan.method == "library" or 1 <= plan.programs <= 128 for plan in plans)
 
 
-@pytest.mark.parametrize("nbytes", [1 << 10, 40_000])
+@pytest.mark.parametrize("nbytes", [1 << 10, 9_000])
 def test_every_plan_gives_the_right_sum(nbytes):
     def body() -> list[str]:
         import torch.distributed as dist
