@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
+# Each process begins with a half of its own: what tests of a folder or file share, such as worker processes, is made in one of them.
+PARALLEL := -n 2 --dist worksteal
 # Tiles are small: threads inside one matrix product cost more than they bring.
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
@@ -28,7 +30,7 @@ demo: $(VENV)/.ready
 	$(RUN) examples/demo.py
 
 test: $(VENV)/.ready
-	$(RUN) -m pytest -n 2 $(PYTEST_ARGS)
+	$(RUN) -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 gpu-test:
 	PYTHONPATH=src$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PYTHON) -m pytest tests/gpu $(PYTEST_ARGS)
@@ -42,7 +44,7 @@ lint: $(VENV)/.ready
 	$(RUN) -m mypy
 
 coverage: $(VENV)/.ready
-	$(RUN) -m pytest -n 2 --cov=triton_dist --cov-branch --cov-report=term:skip-covered $(PYTEST_ARGS)
+	$(RUN) -m pytest $(PARALLEL) --cov=triton_dist --cov-branch --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 benchmark: $(VENV)/.ready
 	$(RUN) benchmarks/simulator.py

@@ -6,11 +6,15 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pytest
+
 from tests.report import programs
 from tests.report.recorded import finding, made_up, record_of
 from triton_dist.errors import DataRaceError
 from triton_dist.sim.report_page.columns import columns
 from triton_dist.sim.report_page.page import embedded, page
+
+pytestmark = pytest.mark.host_code
 
 EVIL = "</script><script>document.title='harmed'</script><!--<img src=x onerror=alert(1)>&amp;\u2028"
 

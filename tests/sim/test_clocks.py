@@ -8,6 +8,8 @@ import pytest
 
 from triton_dist.sim.check.clocks import EMPTY, forget_joins, join, join_entries, learn, meet
 
+pytestmark = pytest.mark.host_code
+
 ACTORS, COARSE = 12, 5
 
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from triton_dist.sim.ops.libdevice import LIBDEVICE as FLUSHING
 
+pytestmark = pytest.mark.host_code
+
 # The functions without the flushing of subnormals, which test_matches_h100.py checks.
 LIBDEVICE = {symbol: replace(function, reads_subnormals=True, returns_subnormals=True) for symbol, function in FLUSHING.items()}
 

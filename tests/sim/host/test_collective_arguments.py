@@ -9,7 +9,7 @@ from triton_dist.sim.simulate import simulate
 from triton_dist.tools.run.simulated import simulated_cuda
 
 SIZE = 2
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+pytestmark = [pytest.mark.host_code, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
 def run(fn, world_size=SIZE, backend="nccl", **options):

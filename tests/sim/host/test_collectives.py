@@ -12,7 +12,7 @@ from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim.simulate import simulate
 
 WORLD_SIZES = (1, 2, 3, 4, 8)
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+pytestmark = [pytest.mark.host_code, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
 def run(fn, world_size, **options):

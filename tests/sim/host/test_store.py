@@ -12,6 +12,8 @@ from triton_dist.runtime import world
 from triton_dist.sim.simulate import simulate
 from triton_dist.sim.store import HostStore
 
+pytestmark = pytest.mark.host_code
+
 
 def test_ranks_share_it():
     def fn():

@@ -13,6 +13,8 @@ from triton_dist.runtime import streams, symmetric, world
 from triton_dist.sim import context
 from triton_dist.sim.simulate import simulate
 
+pytestmark = pytest.mark.host_code
+
 
 class Gate:
     """Holds the current stream until ``open``; what is queued after it can't run before."""

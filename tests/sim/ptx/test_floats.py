@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.host_code, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 FORMATS = {
     "f16": (11, -14, np.float16),

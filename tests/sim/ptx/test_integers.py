@@ -7,6 +7,8 @@ import pytest
 
 from triton_dist.errors import SimulationError
 
+pytestmark = pytest.mark.host_code
+
 _TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 _WORDS = ("b32", "b64")
 
