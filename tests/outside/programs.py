@@ -19,6 +19,7 @@ SOURCES = {
 CASES, SHAPES, RECIPES = "cases.py", "kraken_shapes.py", "recipes.py"
 TITAN, HELION, MEGATRON = "titan_all_to_all.py", "helion_shapes.py", "megatron_collectives.py"
 _TESTS = "python/triton_dist/test"
+_MEGA, MEGA_OPS = "python/triton_dist/mega_triton_kernel/test/ops", "mega_ops.py"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ _SPELLING = (
     "looks into the PTX, of which the simulator has none, for `st.global.relaxed.gpu.b8` and the like; ours is `st.relaxed.gpu.global.b8`, "
     "the order of PTX's grammar, and the same instruction"
 )
+_FLASHINFER = (
+    "with flashinfer's rmsnorm and rotary embedding by torch; those beside it compare bit by bit with cuBLAS, flashinfer or a kernel of "
+    "their own"
+)
 _RELAXED = "the meeting behind the product signals relaxed, so that nothing orders a rank's stores before its peers' loads"
 
 _RELAXED_BEGIN = "the barrier before its reads is relaxed, so that nothing orders them behind the peers' stores"
@@ -59,6 +64,9 @@ PROGRAMS = (
     Program("tutorials/01-distributed-notify-wait.py"),
     Program(f"{_TESTS}/nvidia/test_notify.py"),
     Program(f"{_TESTS}/nvidia/test_ring_put.py"),
+    Program(f"{_MEGA}/test_add.py", ranks=(1,), options=()),
+    Program(f"{_MEGA}/test_page_attn.py", ranks=(1,), options=(), driver=MEGA_OPS, note=_FLASHINFER),
+    Program(f"{_MEGA}/test_attn_layer.py", ranks=(1,), options=(), driver=MEGA_OPS, note=_FLASHINFER),
     Program(f"{_TESTS}/nvidia/test_all_gather.py"),
     Program(f"{_TESTS}/common/test_simt.py", (1,)),
     Program(f"{_TESTS}/common/test_simt_vec_add.py", (1,), note="58,720,256 elements, each by a thread of its own"),
