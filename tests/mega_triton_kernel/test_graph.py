@@ -119,6 +119,23 @@ def test_what_follows_from_other_waits_is_left_out():
     assert dependencies(chain, in_order=True) == [[[]] * 4] + [[[(index, [(0, 4)])]] * 4 for index in range(3)]
 
 
+def test_layers_in_the_same_buffers_wait_for_what_is_near():
+    """Tiles of the second operation wait for some of the first; the third waits for all of the second, and so for all of the first."""
+    x, wide, back = torch.zeros(1, 8), torch.zeros(1, 32), torch.zeros(1, 32)
+    columns = [(0, 1, first, first + 8) for first in range(0, 32, 8)]
+    layer = [
+        operation(x, wide, columns),
+        Operation("add", None, None, (), 4, (Access.of_boxes(wide, 32, columns),), (Access.of_boxes(back, 32, columns),)),
+        operation(back, x, [(0, 1, 0, 8)]),
+    ]
+    waits = dependencies(layer * 5)
+    for number in range(1, 5):
+        first, second, third = waits[3 * number : 3 * number + 3]
+        assert first == [[(3 * number - 1, [(0, 1)])]] * 4
+        assert second == [[(3 * number, [(tile, tile + 1)])] for tile in range(4)]
+        assert third == [[(3 * number + 1, [(0, 4)])]]
+
+
 def test_tiles_that_disturb_each_other_are_refused():
     a = torch.zeros(4, 8)
     with pytest.raises(InvalidArgumentError, match="tile 0 would write"):

@@ -169,14 +169,22 @@ def not_symmetric() -> list[str]:
             made.make_allreduce(x, out)
         except errors.InvalidArgumentError as error:
             told.append(str(error))
+    shared = made.create_symm_tensor((2, 64), torch.float32)
     try:
-        ModelBuilder(0, triton_dist.world_size() + 1, triton_dist.world_size() + 1)
+        made.make_allreduce(shared, shared)
     except errors.InvalidArgumentError as error:
         told.append(str(error))
+    rank, ranks = triton_dist.rank(), triton_dist.world_size()
+    for arguments in ((0, ranks + 1, ranks + 1), (rank, ranks)):
+        try:
+            ModelBuilder(*arguments)
+        except errors.InvalidArgumentError as error:
+            told.append(str(error))
     made.finalize()
     return told
 
 
 def test_what_ranks_are_refused(world):
     for told in world(not_symmetric, 2):
-        assert len(told) == 3 and "no symmetric tensor" in told[0] and "(2, 63)" in told[1] and "this is rank" in told[2]
+        words = ("no symmetric tensor", "(2, 63)", "shares memory", "this is rank", "2 on each node")
+        assert len(told) == 5 and [word for word, text in zip(words, told, strict=True) if word not in text] == []

@@ -16,7 +16,7 @@ from ..runtime.preload import Launch, load
 from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
 from ..tools.profiler import alloc_profiler_buffer, export_to_perfetto_trace, parse_to_tracks, reset_profiler_buffer
-from .graph import Operation
+from .graph import Access, Operation, near
 from .kernel import WAITING, mega_kernel
 from .schedule import Plan, make_plan
 from .tasks import activation, allreduce, barrier, elementwise, flash_attention, flash_decode, linear, normalization, prefetch
@@ -92,7 +92,7 @@ class ModelBuilder:
         """``output = input @ weight.T``: (M, K), (N, K), (M, N), of one dtype: bf16, fp16 or fp32. Summed in fp32.
 
         All tensors here and below: contiguous, begin at a multiple of 16 bytes. Raises InvalidArgumentError, as all of these.
-        layer_id: of traces and messages alone.
+        layer_id: of messages alone.
         """
         self._linear("make_linear", "linear", input, weight, output, layer_id)
 
@@ -217,6 +217,8 @@ class ModelBuilder:
         allreduce.check("make_allreduce", "input", input, (None,) * max(1, input.dim()) if isinstance(input, torch.Tensor) else ())
         if self.world_size > 1 and not is_symmetric(input):
             raise InvalidArgumentError("make_allreduce: input is no symmetric tensor; make it by create_symm_tensor or symm_empty")
+        if isinstance(output, torch.Tensor) and near(Access.of_all(input, 1), Access.of_all(output, 1)):
+            raise InvalidArgumentError("make_allreduce: output shares memory with input, which other ranks read: pass a tensor of its own")
         block = allreduce.block_of(input.numel(), self.num_sms)
         shape = (triton.cdiv(input.numel(), block), self.world_size)
         words = self.create_symm_tensor(shape, torch.int32)
@@ -370,8 +372,13 @@ def _check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
             f"ModelBuilder: world_size={world_size} needs a world of ranks: call triton_dist.initialize() (or "
             "triton_dist.utils.initialize_distributed()) first, or run in triton_dist.simulate"
         )
-    if world_size > 1 and world is not None and (rank, world_size) != (world.rank, world.world_size):
-        raise InvalidArgumentError(f"ModelBuilder: rank {rank} of {world_size}, and this is rank {world.rank} of {world.world_size}")
+    if world_size == 1 or world is None:
+        return
+    if (rank, world_size, local_world_size) != (world.rank, world.world_size, world.local_world_size):
+        raise InvalidArgumentError(
+            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; this is rank {world.rank} of "
+            f"{world.world_size}, {world.local_world_size} on each node: pass these"
+        )
 
 
 def _device() -> torch.device:

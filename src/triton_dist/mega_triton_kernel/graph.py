@@ -7,6 +7,7 @@ addresses, so views, reshaped or not, and buffers that are used again come out r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +50,13 @@ class Access:
         table[:, :2] = table[:, :2].clip(max=rows)
         table[:, 2:] = table[:, 2:].clip(max=columns * size)
         return cls(tensor.data_ptr(), max(1, columns * size), table, exact)
+
+    @functools.cached_property
+    def span(self) -> tuple[int, int]:
+        """The first address that any tile touches, and the one past the last; (0, 0) if none does."""
+        first, end = self.hulls()
+        there = first < end
+        return (int(first[there].min()), int(end[there].max())) if there.any() else (0, 0)
 
     def hulls(self) -> tuple[np.ndarray, np.ndarray]:
         """Addresses, first and past the last, of what lies between a box's first byte and its last; equal where it is empty."""
@@ -118,8 +126,7 @@ def conflicts(later: Operation, earlier: Operation) -> np.ndarray | None:
 
 def near(left: Access, right: Access) -> bool:
     """Whether two accesses may touch the same memory at all, seen as whole."""
-    (first, end), (other_first, other_end) = left.hulls(), right.hulls()
-    return bool(first.size and other_first.size and first.min() < other_end.max() and other_first.min() < end.max())
+    return left.span[0] < right.span[1] and right.span[0] < left.span[1]
 
 
 def check_tiles(operation: Operation) -> None:
@@ -146,42 +153,77 @@ def dependencies(operations: Sequence[Operation], *, in_order: bool = False) -> 
     waits: list[list[list[tuple[int, Ranges]]]] = []
     after: list[list[int]] = []
     """Of each tile: the operations, as bits, that are complete as a whole when it begins."""
+    whole: list[int] = []
+    """Of each operation: itself, and what is complete when all of it is."""
+    seen = _Seen()
     for index, operation in enumerate(operations):
-        found = _in_order(operations, index) if in_order else _needed(operations, index)
         mine: list[list[tuple[int, Ranges]]] = [[] for _ in range(operation.tiles)]
-        known = [0] * operation.tiles
-        for earlier, matrix in found:
-            whole = 1 << earlier
-            for before in after[earlier]:
-                whole |= before
-            for tile, needed in enumerate(matrix):
-                if known[tile] >> earlier & 1 or not needed.any():
+        known, complete = [0] * operation.tiles, 1 << index
+        # The latest first: what they have waited for needs no wait of its own.
+        for earlier in _before(operations, index) if in_order else seen.near(operation):
+            if all(bits >> earlier & 1 for bits in known):
+                continue
+            matrix = _all(operation, operations[earlier]) if in_order else conflicts(operation, operations[earlier])
+            if matrix is None:
+                continue
+            every = np.asarray(matrix.all(axis=1))
+            for tile in np.flatnonzero(matrix.any(axis=1)).tolist():
+                if known[tile] >> earlier & 1:
                     continue
-                ranges = list(_ranges(needed))
-                mine[tile].append((earlier, ranges))
-                if needed.all():
-                    known[tile] |= whole
+                if every[tile]:
+                    mine[tile].append((earlier, [(0, operations[earlier].tiles)]))
+                    known[tile] |= whole[earlier]
                 else:
+                    ranges = list(_ranges(matrix[tile]))
+                    mine[tile].append((earlier, ranges))
                     for first, _ in ranges:
                         known[tile] |= after[earlier][first]
+            if matrix.any(axis=0).all():
+                complete |= whole[earlier]
         waits.append(mine)
         after.append(known)
+        whole.append(functools.reduce(int.__or__, known, complete))
+        seen.add(operation)
     return waits
 
 
-def _needed(operations: Sequence[Operation], index: int) -> Iterator[tuple[int, np.ndarray]]:
-    for earlier in reversed(range(index)):
-        matrix = conflicts(operations[index], operations[earlier])
-        if matrix is not None:
-            yield earlier, matrix
+def _all(later: Operation, earlier: Operation) -> np.ndarray:
+    return np.ones((later.tiles, earlier.tiles), dtype=bool)
 
 
-def _in_order(operations: Sequence[Operation], index: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Operations without accesses take no part in the order."""
-    if operations[index].reads or operations[index].writes:
-        before = [earlier for earlier in range(index) if operations[earlier].reads or operations[earlier].writes]
-        if before:
-            yield before[-1], np.ones((operations[index].tiles, operations[before[-1]].tiles), dtype=bool)
+class _Seen:
+    """The accesses of the operations so far, by the memory that they span."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int, bool, int]] = []
+        self._operations = 0
+
+    def add(self, operation: Operation) -> None:
+        """The next operation."""
+        for accesses, writes in ((operation.reads, False), (operation.writes, True)):
+            self._spans += [(*access.span, writes, self._operations) for access in accesses]
+        self._operations += 1
+
+    def near(self, operation: Operation) -> list[int]:
+        """Operations that may be in conflict with this one, the latest first."""
+        if not self._spans:
+            return []
+        table = np.array(self._spans, dtype=np.int64)
+        found: set[int] = set()
+        for accesses, writes in ((operation.reads, False), (operation.writes, True)):
+            for access in accesses:
+                first, end = access.span
+                hit = (table[:, 0] < end) & (first < table[:, 1]) & (writes | (table[:, 2] != 0))
+                found.update(table[hit, 3].tolist())
+        return sorted(found, reverse=True)
+
+
+def _before(operations: Sequence[Operation], index: int) -> list[int]:
+    """The operation before this one; those without accesses take no part in the order."""
+    if not (operations[index].reads or operations[index].writes):
+        return []
+    before = [earlier for earlier in range(index) if operations[earlier].reads or operations[earlier].writes]
+    return before[-1:]
 
 
 def _ranges(needed: np.ndarray) -> Iterator[tuple[int, int]]:
