@@ -126,13 +126,16 @@ def test_an_input_that_is_written_too_early_is_a_race():
         triton_dist.simulate(written_again, world_size=2, check="race")
 
 
-def a_rank_that_has_less() -> str:
+def a_rank_that_has_less(other_dtype: bool) -> str:
     made, random = make(), Random(60)
     x, weight = random(2, 40), random(64, 40)
     part = made.create_symm_tensor((2, 64), torch.float32)
     made.make_linear(x, weight, part)
-    made.make_allreduce(part, nan_like((2, 64), x))
-    if triton_dist.rank():
+    if other_dtype and triton_dist.rank():
+        # As many tiles, of half the bytes.
+        part = part.view(-1)[:64].view(torch.bfloat16).view(2, 64)
+    made.make_allreduce(part, nan_like((2, 64), part))
+    if triton_dist.rank() and not other_dtype:
         made.make_add(x, x, nan_like(x.shape, x))
     try:
         made.compile()
@@ -141,9 +144,10 @@ def a_rank_that_has_less() -> str:
     return "not found"
 
 
-def test_ranks_with_other_operations_are_named(world):
-    for told in world(a_rank_that_has_less, 2):
-        assert "add" in told and "Every rank has to make the same operations" in told
+@pytest.mark.parametrize(("other_dtype", "word"), [(False, "add"), (True, "bfloat16")])
+def test_ranks_with_other_operations_are_named(world, other_dtype, word):
+    for told in world(a_rank_that_has_less, 2, args=(other_dtype,)):
+        assert word in told and "Every rank has to make the same operations" in told
 
 
 def a_rank_that_stays_away() -> None:

@@ -71,6 +71,8 @@ class ModelBuilder:
         self.profile_buf: torch.Tensor | None = None
         self._operations: list[Operation] = []
         self._plan: Plan | None = None
+        self._kept: list[Any] = []
+        """Plans and buffers that a captured graph may still use, until ``finalize()``."""
         self._first_of_node = rank - self.local_rank
 
     # Operations.
@@ -240,7 +242,7 @@ class ModelBuilder:
         return sum(operation.nbytes for operation in self._operations)
 
     def reset(self) -> None:
-        """Forget all operations. Symmetric tensors stay until ``finalize()``."""
+        """Forget all operations. Symmetric tensors, and what graphs have captured, stay until ``finalize()``."""
         self._operations, self._plan = [], None
 
     def compile(self) -> None:
@@ -256,6 +258,7 @@ class ModelBuilder:
         _register(operations)
         if self._enable_profiling:
             self.profile_buf = alloc_profiler_buffer((plan.tasks + 4 * plan.programs) * _RECORDS_A_TASK)
+        self._kept.append((plan, self.profile_buf, self._operations))
         if _device().type == "cuda":
             load(self._launch(plan))
 
@@ -301,7 +304,7 @@ class ModelBuilder:
         self.reset()
         for tensor in self.all_symm_tensors:
             symm_free(tensor)
-        self.all_symm_tensors = []
+        self.all_symm_tensors, self._kept = [], []
 
     # Inside.
 
@@ -318,7 +321,7 @@ class ModelBuilder:
                     f"{operation.name} (layer {layer_id}): a tensor of shape {tuple(wrong.shape)} is on {wrong.device}, and kernels of "
                     f"this rank run on {device}: move it there"
                 )
-        self._operations += operations
+        self._operations = [*self._operations, *operations]
         self._plan = None
 
     def _ranks(self) -> barrier.Ranks:
@@ -348,13 +351,13 @@ class ModelBuilder:
         world = current_world()
         if self.world_size == 1 or world is None:
             return
-        mine = [(operation.name, operation.tiles) for operation in self._operations]
+        mine = [(operation.name, operation.tiles, *operation.agreed) for operation in self._operations]
         for rank, theirs in enumerate(world.gather((mine, self.num_sms))):
             if theirs != (mine, self.num_sms):
                 differ = next((i for i, (a, b) in enumerate(zip(mine, theirs[0], strict=False)) if a != b), min(len(mine), len(theirs[0])))
                 raise CollectiveMismatchError(
                     f"ModelBuilder.compile: rank {self.rank} has {len(mine)} operations on {self.num_sms} multiprocessors, rank {rank} has "
-                    f"{len(theirs[0])} on {theirs[1]}; they differ from number {differ} on (names and numbers of tiles): "
+                    f"{len(theirs[0])} on {theirs[1]}; they differ from number {differ} on (name, tiles, what they sum up): "
                     f"{mine[differ : differ + 1]} and {theirs[0][differ : differ + 1]}. Every rank has to make the same operations"
                 )
 

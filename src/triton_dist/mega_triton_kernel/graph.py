@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,8 +81,10 @@ class Operation:
     tiles: int
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
-    nbytes: int = field(default=0)
+    nbytes: int = 0
     """Memory that its operands and results take: for bandwidth of a whole program."""
+    agreed: tuple = ()
+    """What has to be the same on all ranks, besides name and tiles."""
 
 
 def overlaps(left: Access, right: Access) -> np.ndarray:

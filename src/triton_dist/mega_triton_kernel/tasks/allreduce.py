@@ -76,7 +76,12 @@ def allreduce(
     mine, result = Access.of_boxes(x, elements, boxes), Access.of_boxes(out, elements, boxes)
     constants = _AllReduce(TRITON_DTYPES[x.dtype], elements, block, ranks.FIRST, ranks.SIZE, ranks.INDEX, done is not None)
     tensors = (x, out, words, words if done is None else done)
-    made = [Operation("allreduce", allreduce_task, constants, tensors, tiles, (mine,), (result,), nbytes=nbytes(x, out))]
+    made = [
+        Operation(
+            "allreduce", allreduce_task, constants, tensors, tiles, (mine,), (result,), nbytes=nbytes(x, out),
+            agreed=(elements, str(x.dtype), done is not None),
+        )
+    ]  # fmt: skip
     if done is not None:
         made.append(Operation("allreduce_read_by_all", read_by_all_task, ranks, (done, x), tiles, (result,), (mine,)))
     return made
