@@ -73,6 +73,44 @@ def test_sums_have_no_finding(taken, seed):
         assert max(found) < 1e-5
 
 
+def compiled_again(first_runs: int) -> list[float]:
+    """More operations after some runs: what words of the first ones hold must not end the waits of the next program."""
+    random, made = Random(70 + triton_dist.rank()), make()
+    x, weight = random(2, 40), random(300, 40, scale=0.2)
+    part, other = (made.create_symm_tensor((2, 300), torch.float32) for _ in range(2))
+    total, again = nan_like((2, 300), x), nan_like((2, 300), x)
+    made.make_linear(x, weight, part)
+    made.make_allreduce(part, total)
+    made.compile()
+    for _ in range(first_runs):
+        made.run()
+    made.make_linear(total, torch.eye(300, device=x.device), other)
+    made.make_allreduce(other, again)
+    found = []
+    for _ in range(2):
+        made.compile()
+        for _ in range(2):
+            x.copy_(random(2, 40))
+            made.run()
+            triton_dist.synchronize()
+            expected = sum(of_all_ranks(references.linear(x, weight)))
+            found += [error(total, expected), error(again, triton_dist.world_size() * expected)]
+    made.finalize()
+    return found
+
+
+@pytest.mark.parametrize("first_runs", [0, 3])
+def test_programs_that_are_compiled_again(world, first_runs):
+    for found in world(compiled_again, 2, args=(first_runs,)):
+        assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_programs_that_are_compiled_again_have_no_finding(seed):
+    for found in triton_dist.simulate(compiled_again, world_size=3, seed=seed, args=(3,), check="all"):
+        assert max(found) < 1e-5
+
+
 def behind_a_barrier(guarded: bool) -> bool:
     """Each rank reads its neighbour's part after the barrier, by an all-reduce's tensor seen from the other rank."""
     random, made = Random(40 + triton_dist.rank()), make()

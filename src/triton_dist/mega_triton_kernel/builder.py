@@ -17,7 +17,7 @@ from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
 from ..tools.profiler import alloc_profiler_buffer, export_to_perfetto_trace, parse_to_tracks, reset_profiler_buffer
 from .graph import Access, Operation, near
-from .kernel import WAITING, mega_kernel
+from .kernel import RUN, WAITING, mega_kernel
 from .schedule import Plan, make_plan
 from .tasks import activation, allreduce, barrier, elementwise, flash_attention, flash_decode, linear, normalization, prefetch
 from .tasks.checks import Machine
@@ -252,9 +252,9 @@ class ModelBuilder:
         """
         if not self._operations:
             raise InvalidArgumentError("ModelBuilder.compile: there are no operations; call make_linear() and others first")
-        self._compare_with_peers()
+        runs = self._agree_with_peers(int(self._kept[-1][0].state[RUN]) + 1 if self._kept else 0)
         operations = _joined(self._operations)
-        self._plan = plan = make_plan(operations, self.num_sms, _device(), in_order=self._in_order, take=self._take)
+        self._plan = plan = make_plan(operations, self.num_sms, _device(), in_order=self._in_order, take=self._take, runs=runs)
         _register(operations)
         if self._enable_profiling:
             self.profile_buf = alloc_profiler_buffer((plan.tasks + 4 * plan.programs) * _RECORDS_A_TASK)
@@ -346,20 +346,25 @@ class ModelBuilder:
             KINDS=plan.kinds, TAKE=self._take, PROFILE=self.profile_buf is not None, num_warps=self.num_warps,
         )  # fmt: skip
 
-    def _compare_with_peers(self) -> None:
-        """Ranks wait for each other by the number of a tile, so all have to have the same ones."""
+    def _agree_with_peers(self, runs: int) -> int:
+        """The number of runs to go on from: words of operations that were compiled before are below it on every rank, even if a run failed.
+
+        Ranks wait for each other by the number of a tile, so all have to have the same ones: raises CollectiveMismatchError.
+        """
         world = current_world()
         if self.world_size == 1 or world is None:
-            return
+            return runs
         mine = [(operation.name, operation.tiles, *operation.agreed) for operation in self._operations]
-        for rank, theirs in enumerate(world.gather((mine, self.num_sms))):
-            if theirs != (mine, self.num_sms):
-                differ = next((i for i, (a, b) in enumerate(zip(mine, theirs[0], strict=False)) if a != b), min(len(mine), len(theirs[0])))
+        everyone = world.gather((mine, self.num_sms, runs))
+        for rank, (theirs, multiprocessors, _) in enumerate(everyone):
+            if (theirs, multiprocessors) != (mine, self.num_sms):
+                differ = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
                 raise CollectiveMismatchError(
                     f"ModelBuilder.compile: rank {self.rank} has {len(mine)} operations on {self.num_sms} multiprocessors, rank {rank} has "
-                    f"{len(theirs[0])} on {theirs[1]}; they differ from number {differ} on (name, tiles, what they sum up): "
-                    f"{mine[differ : differ + 1]} and {theirs[0][differ : differ + 1]}. Every rank has to make the same operations"
+                    f"{len(theirs)} on {multiprocessors}; they differ from number {differ} on (name, tiles, what they sum up): "
+                    f"{mine[differ : differ + 1]} and {theirs[differ : differ + 1]}. Every rank has to make the same operations"
                 )
+        return max(said for _, _, said in everyone)
 
 
 def _check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
