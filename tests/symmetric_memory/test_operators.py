@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
+from torch._C._autograd import DeviceType
+from torch._C._distributed_c10d import _SymmetricMemory
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.distributed_c10d import _get_default_store
 
@@ -378,6 +380,21 @@ def test_a_gpu_without_multicast():
             ops.multimem_all_reduce_(x, "sum", group)
 
     simulate(fn, 2, gpu="a100")
+
+
+@pytest.mark.parametrize(("value", "there"), [("1", False), ("0", True), (None, True)])
+def test_multicast_that_the_environment_turns_off(monkeypatch, value, there):
+    def fn():
+        group = world()
+        x = symmetric(torch.ones(4), group)
+        supported = _SymmetricMemory.has_multicast_support(DeviceType.CUDA, 0)
+        return supported, symm_mem.rendezvous(x, group).multicast_ptr != 0
+
+    if value is None:
+        monkeypatch.delenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", raising=False)
+    else:
+        monkeypatch.setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", value)
+    assert simulate(fn, 2) == [(there, there)] * 2
 
 
 def test_in_a_run_for_its_time():

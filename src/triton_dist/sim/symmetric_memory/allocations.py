@@ -7,6 +7,7 @@ their heaps, as it does where programs allocate alike; NVSHMEM's functions and m
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -272,8 +273,9 @@ class SymmetricAllocations:
 
     @property
     def has_multicast(self) -> bool:
-        """Whether the pretended GPU has it."""
-        return self._machine.gpu.capability >= _FIRST_MULTICAST_CAPABILITY
+        """Whether the pretended GPU has it, and the script has not turned it off as one does for torch."""
+        turned_off = os.environ.get("TORCH_SYMM_MEM_DISABLE_MULTICAST") == "1"
+        return self._machine.gpu.capability >= _FIRST_MULTICAST_CAPABILITY and not turned_off
 
     def require(self, tensor: torch.Tensor, what: str) -> Piece:
         """The piece that a tensor lies in. Raises NotSymmetricError for other memory."""

@@ -36,8 +36,9 @@ def with_multicast(rank: RankContext, tensor: torch.Tensor, group_name: str, wha
     members = symmetric(rank, tensor, group_name, what)
     if not members.multicast:
         raise SymmetricMemoryError(
-            f"{what}: {members.name!r} has no multicast address: the GPU {rank.machine.gpu.name!r} has no multicast, or the ranks of the "
-            "group allocated differently; use the operator without multimem in its name"
+            f"{what}: {members.name!r} has no multicast address: the GPU {rank.machine.gpu.name!r} has no multicast, "
+            "TORCH_SYMM_MEM_DISABLE_MULTICAST is 1, or the ranks of the group allocated differently; use the operator "
+            "without multimem in its name"
         )
     return members
 
