@@ -38,6 +38,8 @@ from triton_dist.mega_triton_kernel import ModelBuilder
 
 METHODS = ("ours", "torch", "torch-compiled", "products", "read")
 VARIANTS = ("ours:taken", "ours:in_order")
+KINDS = {"torch": "peer", "torch-compiled": "peer", "products": "part", "read": "part", "ours": "ours"}
+"""See ``MethodResult.kind``."""
 EPS = 1e-6
 PAGE = 64
 
@@ -223,6 +225,15 @@ def _half(step: Step, layer: Layer, x: torch.Tensor, half: int, keep: Callable[[
     keep(taken[half])
 
 
+def products(step: Step) -> torch.Tensor:
+    """The library's products of a step, of whatever is in memory; returns the last one."""
+    result = step.x
+    for layer in step.layers:
+        for weight in layer.weights():
+            result = F.linear(step.x.new_empty((step.x.shape[0], weight.shape[1])), weight)
+    return result
+
+
 @triton.jit
 def read_kernel(addresses, sizes, out, count, BLOCK: tl.constexpr):
     """Reads ``sizes[i]`` 16-byte words at ``addresses[i]``, of all i, and adds them up so that nothing is left out."""
@@ -296,13 +307,6 @@ def inputs_and_methods(machine: Machine, model: Model, rows: int, arguments: arg
         function = torch.compile(by_torch, dynamic=False)
         return lambda turn: function()
 
-    def products(turn: int) -> torch.Tensor:
-        result = step.x
-        for layer in layers:
-            for weight in layer.weights():
-                result = F.linear(torch.empty((rows, weight.shape[1]), dtype=dtype, device=machine.device), weight)
-        return result
-
     read = reader(machine, [tensor for layer in layers for tensor in layer.streamed()])
     makers: dict[str, Callable[[], Callable[[int], torch.Tensor]]] = {
         "ours": ours,
@@ -310,7 +314,7 @@ def inputs_and_methods(machine: Machine, model: Model, rows: int, arguments: arg
         "ours:in_order": lambda: ours(enable_dep_opt=False),
         "torch": lambda: lambda turn: by_torch(),
         "torch-compiled": compiled,
-        "products": lambda: products,
+        "products": lambda: lambda turn: products(step),
         "read": lambda: lambda turn: read(),
     }
     if machine.dry:
@@ -324,11 +328,10 @@ def inputs_and_methods(machine: Machine, model: Model, rows: int, arguments: arg
 
     # Each layer rounds some ten times, and what it adds is about as large as what it gets.
     tolerance = 4 * arguments.layers**0.5 * tolerance_of(dtype)
-    kinds = {"torch": "peer", "torch-compiled": "peer", "products": "part", "read": "part", "ours": "ours"}
     names = [name for name in arguments.methods or METHODS if name in makers]
     made = []
     for name in names:
-        kind = kinds.get(name, "variant")
+        kind = KINDS.get(name, "variant")
         made.append(Method(name, kind, makers[name](), nothing if kind == "part" else error, tolerance))
     yield made
     machine.align(ahead=False)

@@ -27,9 +27,3 @@ def _grid(axes: Sequence[Sequence[Any]], first: int, second: int) -> Iterator[tu
 
 def _pairs(row: Sequence[int]) -> Iterator[tuple]:
     return itertools.combinations(enumerate(row), 2)
-
-
-def in_turn(first: Sequence[Any], second: Sequence[Any], each: int) -> list[tuple]:
-    """Some pairs of values of two axes, where the grid takes long: ``each`` values of ``first`` for every one of ``second``, in turn."""
-    step = max(1, len(first) // each)
-    return [(first[(number + step * turn) % len(first)], value) for number, value in enumerate(second) for turn in range(each)]

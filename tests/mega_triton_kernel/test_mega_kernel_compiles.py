@@ -9,6 +9,7 @@ from triton import compile as compile_kernel
 from tests.primitives.compile_targets import source_of, target_of
 from triton_dist.mega_triton_kernel.graph import Operation
 from triton_dist.mega_triton_kernel.kernel import Kind, Kinds, mega_kernel
+from triton_dist.mega_triton_kernel.machine import Machine
 from triton_dist.mega_triton_kernel.tasks import (
     activation,
     allreduce,
@@ -20,7 +21,6 @@ from triton_dist.mega_triton_kernel.tasks import (
     normalization,
     prefetch,
 )
-from triton_dist.mega_triton_kernel.tasks.checks import Machine
 
 SHARED = {80: 166_912, 90: 232_448, 100: 232_448, 120: 101_376, "gfx942": 65_536}
 RANKS = barrier.Ranks(0, 4, 1)

@@ -120,7 +120,8 @@ def behind_a_barrier(guarded: bool) -> bool:
     neighbours = triton_dist.symm_peer(mine, (rank + 1) % ranks)
     out = nan_like((3, 500), x)
     made.make_linear(x, weight, mine)
-    made.make_barrier_all_intra_node([mine, neighbours] if guarded else None)
+    others = [random(2, 3) for _ in range(20)]
+    made.make_barrier_all_intra_node([mine, neighbours, *others] if guarded else None)
     made.make_add(neighbours, neighbours, out)
     made.make_barrier_all_intra_node([mine, out])
     made.compile()

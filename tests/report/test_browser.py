@@ -16,8 +16,6 @@ from tests.report.recorded import finding, made_up
 from triton_dist.errors import DataRaceError, DeadlockError
 from triton_dist.sim.report_page.page import page
 
-pytestmark = pytest.mark.host_code
-
 MANY = 100_000
 LOADS_IN, FRAME_IN = 8.0, 0.1
 """Seconds for MANY events: measured 0.4 and 0.01 on one core of a server without a GPU, with room for busy machines."""

@@ -14,8 +14,6 @@ from triton_dist.errors import DataRaceError, DeadlockError, InvalidArgumentErro
 from triton_dist.sim.recording import files
 from triton_dist.sim.recording.trace_json import trace_json
 
-pytestmark = pytest.mark.host_code
-
 
 def read_json(record) -> list[dict]:
     return json.loads(trace_json(record))["traceEvents"]

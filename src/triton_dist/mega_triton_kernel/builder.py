@@ -10,21 +10,19 @@ from typing import Any
 import torch
 import triton
 
-from ..device_info import get_device_max_shared_memory_size, pretended_gpu
-from ..errors import CollectiveMismatchError, InvalidArgumentError, NoDeviceError, NotInitializedError
+from ..errors import CollectiveMismatchError, InvalidArgumentError
 from ..runtime.preload import Launch, load
 from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
 from ..tools.profiler import alloc_profiler_buffer, export_to_perfetto_trace, parse_to_tracks, reset_profiler_buffer
 from .graph import Access, Operation, near
 from .kernel import RUN, WAITING, mega_kernel
+from .machine import Machine, check_ranks, device_of_rank, multiprocessors, register, shared_memory
 from .schedule import Plan, make_plan
 from .tasks import activation, allreduce, barrier, elementwise, flash_attention, flash_decode, linear, normalization, prefetch
-from .tasks.checks import Machine
+from .tasks.checks import check
 
 _RECORDS_A_TASK = 4
-_RESERVED = 8192
-"""Bytes of shared memory that no operands may take: reductions, and the profiler."""
 
 
 class ModelBuilder:
@@ -53,20 +51,20 @@ class ModelBuilder:
         *,
         num_sms: int | None = None,
     ) -> None:
-        _check_ranks(rank, world_size, local_world_size)
+        check_ranks(rank, world_size, local_world_size)
         self.rank, self.world_size, self.local_world_size = rank, world_size, local_world_size
         self.local_rank = rank % local_world_size
         self.num_warps = num_warps
         self._enable_profiling = enable_profiling
         self._in_order = not enable_dep_opt
         self._take = enable_runtime_scheduler
-        most = _multiprocessors()
+        most = multiprocessors()
         if num_sms is not None and not 1 <= num_sms <= most:
             raise InvalidArgumentError(
                 f"ModelBuilder: num_sms={num_sms}; all programs have to be on the GPU together, so pass a number from 1 to its {most}"
             )
         self.num_sms = most if num_sms is None else num_sms
-        self._machine = Machine(self.num_sms, get_device_max_shared_memory_size() - _RESERVED)
+        self._machine = Machine(self.num_sms, shared_memory())
         self.all_symm_tensors: list[torch.Tensor] = []
         self.profile_buf: torch.Tensor | None = None
         self._operations: list[Operation] = []
@@ -216,7 +214,7 @@ class ModelBuilder:
             raise InvalidArgumentError(
                 f"make_allreduce: {self.world_size} ranks on nodes of {self.local_world_size}; it is for the ranks of one node"
             )
-        allreduce.check("make_allreduce", "input", input, (None,) * max(1, input.dim()) if isinstance(input, torch.Tensor) else ())
+        check("make_allreduce", "input", input, (None,) * max(1, input.dim()) if isinstance(input, torch.Tensor) else ())
         if self.world_size > 1 and not is_symmetric(input):
             raise InvalidArgumentError("make_allreduce: input is no symmetric tensor; make it by create_symm_tensor or symm_empty")
         if isinstance(output, torch.Tensor) and near(Access.of_all(input, 1), Access.of_all(output, 1)):
@@ -232,7 +230,7 @@ class ModelBuilder:
     def create_symm_tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A symmetric tensor of zeros that ``finalize()`` frees; every rank calls it. An ordinary one where there is one rank."""
         if self.world_size == 1:
-            return torch.zeros(tuple(shape), dtype=dtype, device=_device())
+            return torch.zeros(tuple(shape), dtype=dtype, device=device_of_rank())
         tensor = symm_zeros(tuple(shape), dtype, name="create_symm_tensor")
         self.all_symm_tensors.append(tensor)
         return tensor
@@ -254,12 +252,12 @@ class ModelBuilder:
             raise InvalidArgumentError("ModelBuilder.compile: there are no operations; call make_linear() and others first")
         runs = self._agree_with_peers(int(self._kept[-1][0].state[RUN]) + 1 if self._kept else 0)
         operations = _joined(self._operations)
-        self._plan = plan = make_plan(operations, self.num_sms, _device(), in_order=self._in_order, take=self._take, runs=runs)
-        _register(operations)
+        self._plan = plan = make_plan(operations, self.num_sms, device_of_rank(), in_order=self._in_order, take=self._take, runs=runs)
+        register(operations)
         if self._enable_profiling:
             self.profile_buf = alloc_profiler_buffer((plan.tasks + 4 * plan.programs) * _RECORDS_A_TASK)
         self._kept.append((plan, self.profile_buf, self._operations))
-        if _device().type == "cuda":
+        if device_of_rank().type == "cuda":
             load(self._launch(plan))
 
     @property
@@ -313,9 +311,9 @@ class ModelBuilder:
 
     def _add(self, made: Operation | list[Operation], layer_id: int) -> None:
         operations = made if isinstance(made, list) else [made]
-        device = _device()
+        device = device_of_rank()
         for operation in operations:
-            wrong = next((tensor for tensor in operation.tensors if tensor.device != device), None)
+            wrong = next((tensor for tensor in (*operation.tensors, *operation.kept) if tensor.device != device), None)
             if wrong is not None:
                 raise InvalidArgumentError(
                     f"{operation.name} (layer {layer_id}): a tensor of shape {tuple(wrong.shape)} is on {wrong.device}, and kernels of "
@@ -356,53 +354,15 @@ class ModelBuilder:
             return runs
         mine = [(operation.name, operation.tiles, *operation.agreed) for operation in self._operations]
         everyone = world.gather((mine, self.num_sms, runs))
-        for rank, (theirs, multiprocessors, _) in enumerate(everyone):
-            if (theirs, multiprocessors) != (mine, self.num_sms):
+        for rank, (theirs, programs, _) in enumerate(everyone):
+            if (theirs, programs) != (mine, self.num_sms):
                 differ = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
                 raise CollectiveMismatchError(
                     f"ModelBuilder.compile: rank {self.rank} has {len(mine)} operations on {self.num_sms} multiprocessors, rank {rank} has "
-                    f"{len(theirs)} on {multiprocessors}; they differ from number {differ} on (name, tiles, what they sum up): "
+                    f"{len(theirs)} on {programs}; they differ from number {differ} on (name, tiles, what they sum up): "
                     f"{mine[differ : differ + 1]} and {theirs[differ : differ + 1]}. Every rank has to make the same operations"
                 )
         return max(said for _, _, said in everyone)
-
-
-def _check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
-    """Raises InvalidArgumentError, NotInitializedError."""
-    if world_size < 1 or local_world_size < 1 or world_size % local_world_size or not 0 <= rank < world_size:
-        raise InvalidArgumentError(
-            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; ranks count from 0, and "
-            "every node has as many"
-        )
-    world = current_world()
-    if world_size > 1 and world is None:
-        raise NotInitializedError(
-            f"ModelBuilder: world_size={world_size} needs a world of ranks: call triton_dist.initialize() (or "
-            "triton_dist.utils.initialize_distributed()) first, or run in triton_dist.simulate"
-        )
-    if world_size == 1 or world is None:
-        return
-    if (rank, world_size, local_world_size) != (world.rank, world.world_size, world.local_world_size):
-        raise InvalidArgumentError(
-            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; this is rank {world.rank} of "
-            f"{world.world_size}, {world.local_world_size} on each node: pass these"
-        )
-
-
-def _device() -> torch.device:
-    """Where this rank's kernels run."""
-    world = current_world()
-    if world is not None:
-        return world.device
-    if not torch.cuda.is_available():
-        raise NoDeviceError("ModelBuilder: there is no GPU and no world of ranks; run in triton_dist.simulate or by triton-dist run")
-    return torch.device("cuda", torch.cuda.current_device())
-
-
-def _multiprocessors() -> int:
-    """Of the GPU, or of the one that the simulator pretends."""
-    gpu = pretended_gpu()
-    return gpu.sm_count if gpu is not None else torch.cuda.get_device_properties(_device()).multi_processor_count
 
 
 def _joined(operations: Sequence[Operation]) -> list[Operation]:
@@ -415,12 +375,3 @@ def _joined(operations: Sequence[Operation]) -> list[Operation]:
         else:
             made.append(operation)
     return made
-
-
-def _register(operations: Sequence[Operation]) -> None:
-    """The simulator learns of tensors by arguments; these are in the tasks."""
-    machine: Any = getattr(current_world(), "machine", None)
-    if machine is not None:
-        for operation in operations:
-            for index, tensor in enumerate(operation.tensors):
-                machine.memory.register(tensor, name=f"{operation.name}[{index}]")

@@ -36,10 +36,10 @@ class Access:
     exact: bool = True
 
     @classmethod
-    def of_all(cls, tensor: torch.Tensor, tiles: int, *, exact: bool = True) -> Access:
+    def of_all(cls, tensor: torch.Tensor, tiles: int) -> Access:
         """Every tile touches all of a contiguous tensor."""
-        size = tensor.numel() * tensor.element_size()
-        return cls(tensor.data_ptr(), max(1, size), np.tile(np.array([0, 1, 0, size], dtype=np.int64), (tiles, 1)), exact)
+        boxes = np.tile(np.array([0, 1, 0, tensor.nbytes], dtype=np.int64), (tiles, 1))
+        return cls(tensor.data_ptr(), max(1, tensor.nbytes), boxes)
 
     @classmethod
     def of_boxes(cls, tensor: torch.Tensor, columns: int, boxes: Sequence[Sequence[int]] | np.ndarray, *, exact: bool = True) -> Access:
@@ -70,8 +70,8 @@ class Access:
 class Operation:
     """A node of the graph: ``tiles`` tasks of one kind, in any order.
 
-    name: of the trace. body: ``body(task, tile, CONSTANTS)`` of ``@triton.jit``; see ``kernel``. constants: a frozen dataclass of what the
-    body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``, kept alive.
+    name: of the trace. body: ``body(task, tile, run, CONSTANTS)`` of ``@triton.jit``; see ``kernel``. constants: a frozen dataclass of what
+    the body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``. They and ``kept`` are kept alive.
     """
 
     name: str
@@ -83,6 +83,8 @@ class Operation:
     writes: tuple[Access, ...] = ()
     nbytes: int = 0
     """Memory that its operands and results take: for bandwidth of a whole program."""
+    kept: tuple[torch.Tensor, ...] = ()
+    """Tensors that the body does not look at."""
     agreed: tuple = ()
     """What has to be the same on all ranks, besides name and tiles."""
 

@@ -12,6 +12,7 @@ and waits for nothing but peers that run the same program.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,6 @@ operation's counter (-1: nobody waits for all of it); addresses of its tensors.
 The count of a wait: so many words in a row have to have reached the number of the run; if negative, one word that many times it."""
 RECORD = 16
 """int64 words of a record: one cache line."""
-MOST_TENSORS = RECORD - FIRST_TENSOR
 RUN, NEXT, LEFT, STATE = range(4)
 """Places in the state of a program, int32: runs that are complete; where programs take tasks as they come, how often one was told the next;
 how often a program has left a run; and how many places there are."""
@@ -57,10 +57,14 @@ class Kinds:
 
     kinds: tuple[Kind, ...]
 
-    @property
+    @functools.cached_property
     def cache_key(self) -> str:
         """What Triton's cache on disk tells two programs apart by: sources of the bodies too."""
         return str([(kind.body.cache_key, repr(kind.constants)) for kind in self.kinds])
+
+    def __hash__(self) -> int:
+        # Asked at every launch.
+        return hash(self.cache_key)
 
     def __str__(self) -> str:
         return self.cache_key

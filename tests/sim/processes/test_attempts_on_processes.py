@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.runtime.test_attempts import all_in_turn
-
-pytestmark = pytest.mark.host_code
 
 
 def test_one_after_the_other(world):

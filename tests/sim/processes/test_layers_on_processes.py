@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.layers.test_tp_attention import test_decoding_with_a_cache
 from tests.layers.test_tp_mlp import test_an_mlp_over_a_dimension_of_a_mesh
 from tests.ops.test_groups import test_operators_take_groups_by_every_name
-
-pytestmark = pytest.mark.host_code
 
 __all__ = ["test_an_mlp_over_a_dimension_of_a_mesh", "test_decoding_with_a_cache", "test_operators_take_groups_by_every_name"]

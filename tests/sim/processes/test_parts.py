@@ -23,8 +23,6 @@ from triton_dist.sim.processes.engine import Engine
 from triton_dist.sim.processes.mail import Mail
 from triton_dist.sim.processes.shared_lock import SharedLock
 
-pytestmark = pytest.mark.host_code
-
 
 def board() -> Board:
     made = Board(mmap.mmap(-1, BOARD_BYTES))

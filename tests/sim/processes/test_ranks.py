@@ -58,7 +58,6 @@ def test_what_ranks_can_do():
     assert report == str(caught.value)
 
 
-@pytest.mark.host_code
 @pytest.mark.parametrize("part", ["killed", "raised", "left"])
 def test_a_rank_is_lost(part):
     codes, said = run(part, 2)

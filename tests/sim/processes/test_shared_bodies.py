@@ -8,14 +8,10 @@ from __future__ import annotations
 import inspect
 import os
 
-import pytest
-
 from tests.language.extra import test_libshmem_device
 from tests.ops import test_ag_gemm, test_all_gather, test_stress
 from tests.runtime import test_recorded_streams, test_streams
 from tests.sim import test_divergence, test_primitives, test_words
-
-pytestmark = pytest.mark.host_code
 
 MODULES = (
     test_primitives, test_divergence, test_words, test_libshmem_device, test_streams, test_recorded_streams, test_ag_gemm, test_all_gather,

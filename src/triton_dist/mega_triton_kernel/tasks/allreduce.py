@@ -15,10 +15,11 @@ import triton.language as tl
 
 import triton_dist.language as dl
 
+from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation
 from ..kernel import tensor_of
 from .barrier import Ranks, meet, tell
-from .checks import TRITON_DTYPES, check, nbytes, width_of_blocks
+from .checks import check, nbytes, width_of_blocks
 
 
 @dataclass(frozen=True)
@@ -83,5 +84,5 @@ def allreduce(
         )
     ]  # fmt: skip
     if done is not None:
-        made.append(Operation("allreduce_read_by_all", read_by_all_task, ranks, (done, x), tiles, (result,), (mine,)))
+        made.append(Operation("allreduce_read_by_all", read_by_all_task, ranks, (done,), tiles, (result,), (mine,), kept=(x,)))
     return made

@@ -51,4 +51,5 @@ def barrier(words: torch.Tensor, ranks: Ranks, inputs: Sequence[torch.Tensor]) -
     and everything that is done with them later comes after it.
     """
     guarded = tuple(Access.of_all(tensor, 1) for tensor in inputs)
-    return Operation("barrier_all_intra_node", barrier_task, ranks, (words, *inputs), 1, guarded, (Access.of_all(words, 1), *guarded))
+    writes = (Access.of_all(words, 1), *guarded)
+    return Operation("barrier_all_intra_node", barrier_task, ranks, (words,), 1, guarded, writes, kept=tuple(inputs))

@@ -9,9 +9,10 @@ import torch
 import triton
 import triton.language as tl
 
+from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, check, nbytes, width_of_blocks
+from .checks import check, nbytes, width_of_blocks
 
 
 @dataclass(frozen=True)

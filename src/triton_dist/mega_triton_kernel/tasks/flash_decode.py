@@ -13,9 +13,11 @@ import triton
 import triton.language as tl
 
 from ...errors import InvalidArgumentError
+from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, Machine, check, nbytes, steps_of
+from ..machine import Machine
+from .checks import check, nbytes, steps_of
 from .flash_attention import soft_capped
 
 _MOST_SPLITS = 32

@@ -9,9 +9,11 @@ import torch
 import triton
 import triton.language as tl
 
+from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, Machine, check, nbytes, steps_of
+from ..machine import Machine
+from .checks import check, nbytes, steps_of
 
 MOST_FEW_ROWS = 64
 """Up to so many rows all of them are in one tile, and the weights are what takes the time."""

@@ -10,9 +10,10 @@ import triton
 import triton.language as tl
 
 from ...errors import InvalidArgumentError
+from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation, near
 from ..kernel import tensor_of
-from .checks import TRITON_DTYPES, check, nbytes, width_of_blocks
+from .checks import check, nbytes, width_of_blocks
 from .elementwise import add_task
 
 _MOST_COLUMNS = 8192

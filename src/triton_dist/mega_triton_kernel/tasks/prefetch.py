@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ...tools.profiler.language import for_amd
 from ..graph import Operation
 from ..kernel import tensor_of
 from .checks import check
@@ -25,25 +26,14 @@ class _Prefetch:
     LINES: int
 
 
-@tl.core.builtin
-def _for_nvidia(_semantic=None):
-    """Whether there is a prefetch instruction; the target is part of Triton's cache key."""
-    return tl.constexpr(getattr(_semantic.builder.options, "backend_name", "") != "hip")
-
-
-@triton.jit
-def prefetch_lines(lines):
-    """Asks for the cache lines that these pointers point into; waits for nothing."""
-    if _for_nvidia():
-        tl.inline_asm_elementwise(_PREFETCH, "=r,l", [lines], dtype=tl.int32, is_pure=False, pack=1)
-
-
 @triton.jit
 def prefetch_task(task, tile, run, C: tl.constexpr):
-    """Tensors: weight."""
-    at = tile.to(tl.int64) * (C.LINES * _LINE) + tl.arange(0, C.LINES) * _LINE
-    # Lines past the end are the first one once more.
-    prefetch_lines(tensor_of(task, 0, tl.int8) + tl.where(at < C.NBYTES, at, 0))
+    """Tensors: weight. AMD GPUs have no instruction for it."""
+    if not for_amd():
+        at = tile.to(tl.int64) * (C.LINES * _LINE) + tl.arange(0, C.LINES) * _LINE
+        # Lines past the end are the first one once more.
+        lines = tensor_of(task, 0, tl.int8) + tl.where(at < C.NBYTES, at, 0)
+        tl.inline_asm_elementwise(_PREFETCH, "=r,l", [lines], dtype=tl.int32, is_pure=False, pack=1)
 
 
 def prefetch(weight: torch.Tensor) -> Operation:

@@ -30,6 +30,7 @@ from triton_dist.primitives.flagged_functions import push_flagged, take_flagged
 
 from ...runtime.preload import Launch
 from ...runtime.symmetric import symm_zeros
+from ...triton_dtypes import TRITON_DTYPES
 from ..team import Team, peer_addresses, workspace
 from .plans import Plan
 from .reduction import averaged, combine
@@ -56,11 +57,6 @@ _MOST_SPACE = 16 << 20
 _FEWEST_WARPS = 4
 
 _INTEGERS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
-_ELEMENTS = {
-    torch.float64: tl.float64, torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16,
-    torch.float8_e4m3fn: tl.float8e4nv, torch.float8_e5m2: tl.float8e5,
-    torch.int64: tl.int64, torch.int32: tl.int32, torch.int16: tl.int16, torch.int8: tl.int8, torch.uint8: tl.uint8,
-}  # fmt: skip
 
 
 @triton.jit
@@ -285,7 +281,7 @@ def reducing_launch(
     width, nbytes = x.element_size(), out.numel() * x.element_size()
     word = torch.int64 if word_of(nbytes, x, out)[0] == UNIT_BYTES else x.dtype
     return _launch(what, low_latency_kernel, x, out, team, group, plan, nbytes, word)(
-        ELEMENT=_ELEMENTS[x.dtype], EACH=UNIT_BYTES // width, INTEGER=_INTEGERS[width], PARTS=what == "reduce_scatter",
+        ELEMENT=TRITON_DTYPES[x.dtype], EACH=UNIT_BYTES // width, INTEGER=_INTEGERS[width], PARTS=what == "reduce_scatter",
         SUM=accumulator, OP=op,
     )  # fmt: skip
 

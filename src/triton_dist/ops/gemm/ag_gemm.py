@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from ...runtime.preload import Launch, preload
 from ...runtime.streams import Stream, Wait, Write, copy_async, current_stream, own_stream, signal_batch, stream, write_value
 from ...runtime.symmetric import symm_peer, symm_zeros
+from ...triton_dtypes import TRITON_DTYPES
 from ..collectives.all_gather import gather_launch
 from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
 from . import library
@@ -377,12 +377,9 @@ def _tma_launch(problem: _Problem, space: _Workspace, gathered: torch.Tensor, pr
         team.index, team.size, tiles.blocks, blocks_per_wait, tiles_m, tiles_n, depth,
         TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k, GROUP=tiles.group, TAIL_PARTS=parts, MAX=MAX_BLOCKS,
         CAPACITY=triton.next_power_of_2(team.size * MAX_BLOCKS), SCALED=problem.scales is not None, B_BY_COLUMNS=by_columns,
-        IMPRECISE=tiles.k if problem.shard.dtype in FP8 else None, OUT=_TRITON_DTYPES[out.dtype], **epilogue_options(problem.epilogue),
+        IMPRECISE=tiles.k if problem.shard.dtype in FP8 else None, OUT=TRITON_DTYPES[out.dtype], **epilogue_options(problem.epilogue),
         num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
-
-
-_TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
 def _tail_parts(problem: _Problem, total: int, programs: int, blocks_per_wait: int, tiles_per_block: int) -> int:

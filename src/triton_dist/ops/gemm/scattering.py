@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import torch
 import triton
-import triton.language as tl
 
 from ...runtime.address_map import STRIDE
 from ...runtime.preload import Launch
 from ...runtime.symmetric import symm_peer
+from ...triton_dtypes import TRITON_DTYPES
 from ..team import Team
 from .gemm_rs_kernels import scattering_gemm_kernel
 from .operands import FP8, Operands
 from .plan import Tiles, tail_parts
-
-_TRITON_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
 def suits_scattering(operands: Operands, out: torch.Tensor) -> bool:
@@ -63,7 +61,7 @@ def scattering_launch(operands: Operands, slots: torch.Tensor, team: Team, tiles
         a_desc, b_boxes(tiles.n), slot_boxes(tiles.n), b_boxes(tiles.n // parts), slot_boxes(tiles.n // parts), *words, scale_a, scale_b,
         team.index, team.size, first_rank, tiles_m, tiles_n, depth,
         TILE_M=tiles.m, TILE_N=tiles.n, TILE_K=tiles.k, GROUP=tiles.group, TAIL_PARTS=parts, SCALED=operands.scales is not None,
-        B_BY_COLUMNS=by_columns, IMPRECISE=tiles.k if a.dtype in FP8 else None, OUT=_TRITON_DTYPES[slots.dtype],
+        B_BY_COLUMNS=by_columns, IMPRECISE=tiles.k if a.dtype in FP8 else None, OUT=TRITON_DTYPES[slots.dtype],
         num_warps=tiles.warps, num_stages=tiles.stages,
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ _EQUAL, _SET = tl.constexpr("eq"), tl.constexpr("set")
 
 
 @tl.core.builtin
-def _for_amd(_semantic=None):
+def for_amd(_semantic=None):
     """Whether the kernel is compiled for an AMD GPU; the target is part of Triton's cache key."""
     return tl.constexpr(getattr(_semantic.builder.options, "backend_name", "") == "hip")
 
@@ -81,7 +81,7 @@ def _check_buffer(buffer):
 @triton.jit
 def now():
     """Nanoseconds, uint64. The clock of AMD GPUs counts at 100 MHz."""
-    if _for_amd():
+    if for_amd():
         time = 10 * tl.inline_asm_elementwise(_AMD_CLOCK, "=s", [], dtype=tl.uint64, is_pure=False, pack=1)
     else:
         time = tl.inline_asm_elementwise(_RECORD_CLOCK, "=l", [], dtype=tl.uint64, is_pure=False, pack=1)
@@ -90,7 +90,7 @@ def now():
 
 @triton.jit
 def _multiprocessor():
-    return tl.full((), 0, tl.uint64) if _for_amd() else smid().to(tl.uint64)
+    return tl.full((), 0, tl.uint64) if for_amd() else smid().to(tl.uint64)
 
 
 @triton.jit

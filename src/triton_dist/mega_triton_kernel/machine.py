@@ -1,0 +1,77 @@
+"""Where a program runs: its ranks, their device, and what of it a program may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..device_info import get_device_max_shared_memory_size, pretended_gpu
+from ..errors import InvalidArgumentError, NoDeviceError, NotInitializedError
+from ..runtime.world import current_world
+from .graph import Operation
+
+_RESERVED = 8192
+"""Bytes of shared memory that no operands may take: reductions, and the profiler."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What tiles are chosen for. programs: of the grid. shared: bytes of shared memory that a program may use for operands."""
+
+    programs: int
+    shared: int
+
+
+def check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
+    """Raises InvalidArgumentError, NotInitializedError."""
+    if world_size < 1 or local_world_size < 1 or world_size % local_world_size or not 0 <= rank < world_size:
+        raise InvalidArgumentError(
+            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; ranks count from 0, and "
+            "every node has as many"
+        )
+    world = current_world()
+    if world_size > 1 and world is None:
+        raise NotInitializedError(
+            f"ModelBuilder: world_size={world_size} needs a world of ranks: call triton_dist.initialize() (or "
+            "triton_dist.utils.initialize_distributed()) first, or run in triton_dist.simulate"
+        )
+    if world_size == 1 or world is None:
+        return
+    if (rank, world_size, local_world_size) != (world.rank, world.world_size, world.local_world_size):
+        raise InvalidArgumentError(
+            f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; this is rank {world.rank} of "
+            f"{world.world_size}, {world.local_world_size} on each node: pass these"
+        )
+
+
+def device_of_rank() -> torch.device:
+    """Where this rank's kernels run."""
+    world = current_world()
+    if world is not None:
+        return world.device
+    if not torch.cuda.is_available():
+        raise NoDeviceError("ModelBuilder: there is no GPU and no world of ranks; run in triton_dist.simulate or by triton-dist run")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def multiprocessors() -> int:
+    """Of the GPU, or of the one that the simulator pretends."""
+    gpu = pretended_gpu()
+    return gpu.sm_count if gpu is not None else torch.cuda.get_device_properties(device_of_rank()).multi_processor_count
+
+
+def register(operations: Sequence[Operation]) -> None:
+    """The simulator learns of tensors by arguments; these are in the tasks."""
+    machine: Any = getattr(current_world(), "machine", None)
+    if machine is not None:
+        for operation in operations:
+            for index, tensor in enumerate(operation.tensors):
+                machine.memory.register(tensor, name=f"{operation.name}[{index}]")
+
+
+def shared_memory() -> int:
+    """Bytes that operands may take of a program's shared memory."""
+    return get_device_max_shared_memory_size() - _RESERVED
