@@ -32,6 +32,9 @@ def _whole_memory() -> np.ndarray:
     return np.asarray(type("WholeMemory", (), {"__array_interface__": interface}))
 
 
+_BESIDE = 16
+"""Bytes of the widest access: one that is not farther from a live tensor is taken for a slip past its edge."""
+
 _WHOLE = _whole_memory()
 
 SCALAR_VIEWS: dict[np.dtype, np.ndarray] = {}
@@ -220,10 +223,13 @@ class Memory:
         return allocation
 
     def _out_of_bounds(self, lo: int, hi: int, itemsize: int, what: str, origin: Allocation | None) -> SimulationError:
+        also = ""
         if origin is None or origin.freed:
             freed = origin or self._freed_piece(lo)
-            if freed is not None:
+            if freed is not None and (origin is not None or not self._beside_a_live_one(lo, hi, freed)):
                 return UseAfterFreeError(f"{what} of {freed.label(lo)}, which was freed before; keep it alive until the kernel has run")
+            if freed is not None:
+                also = f" (or {freed.name} is meant, which was there and was freed: keep it alive until the kernel has run)"
             if lo >= MULTICAST:
                 return OutOfBoundsError(
                     f"{what} through a multicast address, which an ordinary access can't take; use multimem_st or multimem_ld_reduce"
@@ -241,8 +247,13 @@ class Memory:
         owner = f" of rank {near.rank}" if near.rank is not None else ""
         return OutOfBoundsError(
             f"{what} of {near.name}[{near.index(bad)}]{owner}, {bytes_off} bytes {side}: {near.name} has {size} elements of "
-            f"{near.itemsize} bytes; mask the access or make the tensor larger"
+            f"{near.itemsize} bytes; mask the access or make the tensor larger{also}"
         )
+
+    def _beside_a_live_one(self, lo: int, hi: int, freed: Allocation) -> bool:
+        """Whether an access just before or behind a live tensor hits ordinary memory that some freed tensor happened to be in."""
+        near = self._nearest(lo)
+        return not freed.symmetric and near is not None and near.lo - _BESIDE <= lo and hi <= near.hi + _BESIDE
 
     def _nearest(self, address: int) -> Allocation | None:
         at = bisect.bisect_right(self._starts, address) - 1

@@ -12,7 +12,7 @@ import triton.language as tl
 import triton_dist
 from tests.gpu.programs import run, simulated
 from tests.gpu.ptx_memory_cases import load_programs, pack_programs, store_programs, thread_programs, update_programs
-from triton_dist.errors import DataRaceError, DeadlockError, MisalignedAccessError, OutOfBoundsError, SimulationError
+from triton_dist.errors import DataRaceError, DeadlockError, MisalignedAccessError, OutOfBoundsError, SimulationError, UseAfterFreeError
 from triton_dist.language.extra.language_extra import st, tid
 
 
@@ -210,3 +210,18 @@ def test_threads_that_do_not_meet_race():
 
     with pytest.raises(DataRaceError, match="exchange_kernel"):
         triton_dist.simulate(exchange, 1, check="race")
+
+
+@pytest.mark.parametrize("place, error", [(-4, "before the start"), (16, "past the end"), (-20, "freed before"), (32, "freed before")])
+def test_beside_a_tensor_where_another_one_was(place, error):
+    """An allocator puts tensors where others have been: who is a few bytes off is out of bounds, whatever was there."""
+    memory = np.zeros(16, np.int64)
+    gone = torch.from_numpy(memory)
+    wide_kernel[(1,)](gone, gone, "mov.u32 $0, 0;")
+    address = gone.data_ptr() + 64
+    gone = None
+    target = torch.from_numpy(memory[8:10])
+    assert target.data_ptr() == address
+    wide_kernel[(1,)](target, target, "mov.u32 $0, 0;")
+    with pytest.raises(UseAfterFreeError if error == "freed before" else OutOfBoundsError, match=error):
+        wide_kernel[(1,)](target, target, f"atom.global.add.u32 $0, [$2+{place}], 1;")
