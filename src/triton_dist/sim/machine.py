@@ -10,15 +10,14 @@ import gc
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DataRaceError, DeadlockError, InvalidArgumentError, MisuseError, SimulationError
 from ..runtime.address_map import MAX_WORLD_SIZE
-from .cost_model import OperatorTime
 from .gpus import GPU, find_gpu
 from .memory import Memory
 from .pending import PendingCopies
@@ -26,14 +25,13 @@ from .program import Program
 from .report import circle_lines, deadlock_report, livelock_report
 from .requests import SPIN
 from .schedules.names import LOOPS
+from .stream_queues import StreamQueues
 from .teams import TeamNumbers
 from .timeline import Timeline
 from .work import Copy, Task, Work
 
 if TYPE_CHECKING:
-    from .check.checker import RaceChecker
     from .launch import KernelLaunch
-    from .recording.recorder import Recorder
     from .schedules.policy import Policy
     from .schedules.trace import Tracer
     from .waits_for import WaitsFor
@@ -45,22 +43,6 @@ _BATCH = 1024
 _LIVELOCK_STEPS = 2_000_000
 _MANY, _JUMP = 256, 0.125
 """Among this many or more, neighbours (programs of one launch, near in memory) run after each other until one is chosen at random again."""
-
-
-@dataclass(eq=False)
-class Stream:
-    """A queue of work of one rank; ``active`` is what has been started and not finished. clock: simulated nanoseconds.
-
-    counts: how much work of each class it has been given.
-    """
-
-    rank: int
-    number: int
-    queue: deque[Work] = field(default_factory=deque)
-    active: Work | None = None
-    clock: float = 0.0
-    advancing: bool = False
-    counts: dict[type, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,7 +57,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-class Machine:
+class Machine(StreamQueues):
     """All devices of a world.
 
     schedule: "random" picks what runs next by ``seed``; "straggler" too, but rank ``seed % world_size`` moves only when the others have
@@ -87,10 +69,6 @@ class Machine:
     """
 
     program_class: type[Program] = Program
-    races: RaceChecker | None = None
-    """Looks for data races, if asked to."""
-    recorder: Recorder | None = None
-    """Keeps what happens, if asked to."""
     policy: Policy | None = None
     """Chooses what runs next, where that is not done by the machine's own loop (see ``policy_machine``)."""
     tracer: Tracer | None = None
@@ -121,12 +99,10 @@ class Machine:
             raise InvalidArgumentError(
                 f"num_nodes={num_nodes!r}; it has to be an integer that divides world_size={world_size}, for as many ranks on every node"
             )
+        super().__init__(world_size, find_gpu(gpu))
         self.world_size = world_size
         self.seed = seed
-        self.gpu = find_gpu(gpu)
         self.rates = self.gpu.rates
-        self.host_clock = [0.0] * world_size
-        """For each rank the simulated time up to which its host function has waited for work; what it submits begins no earlier."""
         self.num_nodes = num_nodes
         self.memory = memory if memory is not None else Memory()
         self.memory.wake = self._wake
@@ -137,8 +113,6 @@ class Machine:
         self.batch = _BATCH
         """Turns that one ``step`` takes at most."""
         self.steps = 0
-        self.finished = 0
-        """Work items that have finished."""
         self._random = random.Random(seed).random if schedule != "round_robin" else None
         self._straggler = seed % world_size if schedule == "straggler" else -1
         self._runnable: list = []
@@ -146,85 +120,7 @@ class Machine:
         self._spinning: list = []
         self._spin_version = -1
         self._idle_steps = 0
-        self._streams: dict[tuple[int, int], Stream] = {}
-        self._stream_count = [0] * world_size
         self.devices = [Device(deque(), [(0.0, sm) for sm in range(self.gpu.sm_count)]) for _ in range(world_size)]
-        for rank in range(world_size):
-            self.new_stream(rank)
-
-    def new_stream(self, rank: int) -> int:
-        """Number of a new stream of ``rank``; 0 is the default stream."""
-        number = self._stream_count[rank]
-        self._stream_count[rank] += 1
-        self._streams[rank, number] = Stream(rank, number)
-        return number
-
-    def submit(self, rank: int, stream: int, work: Work) -> Work:
-        """Append work to a stream; it starts when everything before it has finished."""
-        queue = self._streams[rank, stream]
-        work.rank = rank
-        work.queue = queue
-        work.issued = self.host_clock[rank]
-        kind = type(work)
-        work.number = queue.counts.get(kind, 0)
-        queue.counts[kind] = work.number + 1
-        if self.races is not None:
-            work.known = self.races.submitted(work)
-        if self.recorder is not None:
-            self.recorder.submitted(work)
-        queue.queue.append(work)
-        self._advance(queue)
-        return work
-
-    def follow(self, rank: int, stream: int, function: Callable[[], object]) -> None:
-        """Call ``function`` when everything that is now in a stream has finished, before what comes behind it."""
-        queue = self._streams[rank, stream]
-        last = queue.queue[-1] if queue.queue else queue.active
-        if last is None:
-            function()
-        else:
-            last.followers.append(function)
-
-    def busy(self, rank: int, stream: int | None = None) -> bool:
-        """Whether ``rank`` has unfinished work, on one stream or on any."""
-        if stream is not None:
-            queue = self._streams[rank, stream]
-            return queue.active is not None or bool(queue.queue)
-        return any(queue.active is not None or queue.queue for queue in self.streams_of(rank))
-
-    def streams_of(self, rank: int) -> list[Stream]:
-        """All streams of a rank."""
-        return [self._streams[rank, number] for number in range(self._stream_count[rank])]
-
-    def _advance(self, stream: Stream) -> None:
-        if stream.advancing:
-            return
-        stream.advancing = True
-        try:
-            while stream.active is None and stream.queue:
-                work = stream.active = stream.queue.popleft()
-                work.begin = max(stream.clock, work.issued)
-                if self.races is not None:
-                    self.races.begins(work)
-                if self.recorder is not None:
-                    self.recorder.work_begins(work)
-                work.start(self)
-        finally:
-            stream.advancing = False
-
-    def completed(self, work: Work) -> None:
-        """Called by work that has finished."""
-        self.finished += 1
-        if self.recorder is not None:
-            self.recorder.work_ends(work)
-        stream = work.queue
-        if stream is not None:
-            stream.clock = max(stream.clock, work.end)
-            for follower in work.followers:
-                follower()
-            work.followers.clear()
-            stream.active = None
-            self._advance(stream)
 
     def node_of(self, rank: int) -> int:
         """The host that a rank is on."""
@@ -234,41 +130,8 @@ class Machine:
         """What a program whose clock shows ``clock`` records as the time; nanoseconds, of one clock for all ranks."""
         return int(clock)
 
-    def rank_clock(self, rank: int) -> float:
-        """Simulated nanoseconds at which the last finished work of a rank ended."""
-        return max(stream.clock for stream in self.streams_of(rank))
-
-    @property
-    def clock(self) -> float:
-        """Simulated nanoseconds at which the last finished work ended."""
-        return max(stream.clock for stream in self._streams.values())
-
-    def host_waited(self, rank: int, time: float) -> None:
-        """The host function of ``rank`` has waited for something that ended at ``time``."""
-        self.host_clock[rank] = max(self.host_clock[rank], time)
-
-    def take_time(self, rank: int, stream: int, nanoseconds: float) -> None:
-        """An idle stream was used for something that ran at once in the host's thread."""
-        queue = self._streams[rank, stream]
-        queue.clock = max(queue.clock, self.host_clock[rank]) + nanoseconds
-
-    def meet(self, places: list[tuple[int, int]], nanoseconds: float) -> None:
-        """Streams, as (rank, number), did something together that takes ``nanoseconds`` and begins when the last of them is there."""
-        begin = max(max(self._streams[place].clock, self.host_clock[place[0]]) for place in places)
-        for place in places:
-            self._streams[place].clock = begin + nanoseconds
-
-    def copied(self, copy: Copy, begin: float, size: int) -> float:
-        """When a piece of a copy is done that begins at ``begin``."""
-        return begin + size / self.gpu.costs.copy_engine
-
-    def computed(self, rank: int, begin: float, time: OperatorTime) -> float:
-        """When a torch operator of ``rank`` is done that begins at ``begin``."""
-        return begin + time.alone
-
-    def stream_clock(self, rank: int, stream: int) -> float:
-        """Simulated nanoseconds at which the last finished work of a stream ended."""
-        return self._streams[rank, stream].clock
+    def _start(self, work: Work) -> None:
+        work.start(self)
 
     def start_task(self, work: Work) -> None:
         """Make work that is not a kernel runnable."""

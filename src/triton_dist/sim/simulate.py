@@ -116,10 +116,7 @@ def simulate(
     """
     if rank_context.current() is not None:
         raise NestedSimulationError("simulate was called inside a simulated rank; call it from outside, or run the function directly")
-    if not callable(fn):
-        raise InvalidArgumentError(f"fn={fn!r} is not callable; pass the function that each rank runs")
-    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
-        raise InvalidArgumentError(f"fn={fn!r} is a generator or coroutine function, whose body a call does not run; pass a plain function")
+    _check_function(fn)
     options = find_check(check)
     if execute not in EXECUTE:
         raise InvalidArgumentError(f"execute={execute!r} is not known; use one of {list(EXECUTE)}")
@@ -144,27 +141,20 @@ def simulate(
             process = VirtualProcess.for_rank(rank, _environment(context), RankWorld(), _process_state)
             scheduler.add_rank(context, process, _body(context, fn, args, kwargs or {}))
         try:
-            with (
-                recording or contextlib.nullcontext(),
-                _simulated_driver(),
-                installed(simulation.collectives),
-                torch_symmetric_memory.installed(),
-            ):
-                results = scheduler.run()
-                if machine.races is not None:
-                    simulation.symmetric_memory.pads.look()
-                    machine.races.finish()
-                return results
-        except SimulationError as error:
-            if machine.races is not None:
-                machine.races.explain(error)
-            raise
+            return _run(simulation, scheduler, recording or contextlib.nullcontext())
         finally:
             try:
                 chosen.ended(machine)
                 simulation.close()
             finally:
                 settings.restore()
+
+
+def _check_function(fn: Any) -> None:
+    if not callable(fn):
+        raise InvalidArgumentError(f"fn={fn!r} is not callable; pass the function that each rank runs")
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
+        raise InvalidArgumentError(f"fn={fn!r} is a generator or coroutine function, whose body a call does not run; pass a plain function")
 
 
 def _machine(kind: type[Machine], world_size: int, schedule: Schedule, seed: int, **options: Any) -> Machine:
@@ -179,6 +169,22 @@ def _machine(kind: type[Machine], world_size: int, schedule: Schedule, seed: int
     if isinstance(policy, ReplayPolicy):
         policy.machine = machine
     return machine
+
+
+def _run(simulation: Simulation, scheduler: HostScheduler, recording: contextlib.AbstractContextManager[Any]) -> list[Any]:
+    """Run all ranks to their end, and let the checks, if there are any, look at what is left or at what went wrong."""
+    races = simulation.machine.races
+    try:
+        with recording, _simulated_driver(), installed(simulation.collectives), torch_symmetric_memory.installed():
+            results = scheduler.run()
+            if races is not None:
+                simulation.symmetric_memory.pads.look()
+                races.finish()
+            return results
+    except SimulationError as error:
+        if races is not None:
+            races.explain(error)
+        raise
 
 
 def _body(context: RankContext, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:

@@ -18,7 +18,8 @@ from .requests import COMPARISONS, SYMBOLS, Steps, WaitRequest
 if TYPE_CHECKING:
     from .check.checker import Tensors
     from .check.clocks import Clock
-    from .machine import Machine, Stream
+    from .machine import Machine
+    from .stream_queues import Stream
 
 REAL_BYTES = 1 << 20
 """In a run for its time, integer tensors up to this size have values; larger ones are taken for data, as floating-point ones are."""

@@ -341,7 +341,7 @@ class RaceChecker(BulkStoreChecker):
             word is not None and word.quiet and order is STREAM_WAIT and actor is not None and len(word.readers) < 64
             and not word.shadow.allocation.freed
         ):  # fmt: skip
-            # What ``AccessChecker.word`` does, where that is all there is to do: there are many of these.
+            # What ``AtomicAccessChecker.word`` does, where that is all there is to do: there are many of these.
             if self.signal_lints is not None:
                 self._waited(word, actor, BLOCK, program.at, order, compare, expected)
             for release in word.releases_seen(actor, SYS, compare, expected):

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from .accesses import AccessChecker
 from .actors import BLOCK, EACH, WARP, Threads
+from .atomic_accesses import AtomicAccessChecker
 from .clocks import Clock, join_entries
 from .copies import PendingActor
 from .history import READ, WRITE
@@ -33,7 +33,7 @@ _MANY_ENDED = 64
 """Copies of a rank that are remembered after their end."""
 
 
-class PutChecker(AccessChecker):
+class PutChecker(AtomicAccessChecker):
     """Knows the copies of each rank that have begun and of which its program does not know that they have ended.
 
     threads: who makes a call together: a thread, a warp, or None for the block. Forms for a block begin and end with a block barrier.

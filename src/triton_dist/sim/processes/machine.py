@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from ..launch import KernelLaunch
-from ..machine import Machine, Stream
+from ..machine import Machine
 from ..memory import WORDS, element_index
 from ..pending import PendingCopies, PendingCopy
 from ..requests import COMPARISONS, SPIN, WaitRequest
+from ..stream_queues import Stream
 from ..symmetric_memory.signals import PadThread
 from ..timeline import Timeline
 from ..work import Task, Work, WriteValue
