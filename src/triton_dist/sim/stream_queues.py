@@ -49,10 +49,8 @@ class StreamQueues:
         """For each rank the simulated time up to which its host function has waited for work; what it submits begins no earlier."""
         self.finished = 0
         """Work items that have finished."""
-        self._streams: dict[tuple[int, int], Stream] = {}
-        self._stream_count = [0] * world_size
-        for rank in range(world_size):
-            self.new_stream(rank)
+        self._streams = {(rank, 0): Stream(rank, 0) for rank in range(world_size)}
+        self._stream_count = [1] * world_size
 
     def new_stream(self, rank: int) -> int:
         """Number of a new stream of ``rank``; 0 is the default stream."""
