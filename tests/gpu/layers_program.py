@@ -20,8 +20,9 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import triton_dist
+from tests.differences import relative_error
 from tests.gpu.parts import run_parts
-from tests.layers.references import attention_reference, attention_state, leaf, mlp_reference, mlp_state, relative_error
+from tests.layers.references import attention_reference, attention_state, leaf, mlp_reference, mlp_state
 from triton_dist.layers import TPMLP, TPAttention
 from triton_dist.ops import ag_gemm, gemm_ar, gemm_rs
 

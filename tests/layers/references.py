@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from tests.differences import relative_error
+
 FUNCTIONS = {
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
@@ -16,11 +18,6 @@ FUNCTIONS = {
 def leaf(seed: int, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> torch.Tensor:
     """Random numbers on the CPU, the same on every rank for a seed."""
     return (scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype)
-
-
-def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    assert found.shape == expected.shape, f"{tuple(found.shape)} is not {tuple(expected.shape)}"
-    return ((found.detach().cpu().double() - expected).abs().max() / expected.abs().max()).item()
 
 
 def projections(sizes: dict[str, tuple[int, int]], biased: bool, dtype: torch.dtype) -> dict[str, torch.Tensor]:

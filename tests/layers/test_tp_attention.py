@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 import triton_dist
-from tests.layers.references import attention_reference, attention_state, gradient_error, leaf, relative_error
+from tests.differences import relative_error
+from tests.layers.references import attention_reference, attention_state, gradient_error, leaf
 from triton_dist import errors
 from triton_dist.layers import TPAttention, tp_attention
 

@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 import triton_dist
-from tests.layers.references import gradient_error, leaf, mlp_reference, mlp_state, relative_error
+from tests.differences import relative_error
+from tests.layers.references import gradient_error, leaf, mlp_reference, mlp_state
 from triton_dist import errors
 from triton_dist.layers import TPMLP, parallel_linear, placement, tp_mlp
 from triton_dist.runtime.team import Team

@@ -28,11 +28,6 @@ def nan_like(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.full(shape, float("nan"), dtype=like.dtype, device=like.device)
 
 
-def error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference, in units of the largest element that is expected; NaN where something is not written."""
-    return float((found.double().cpu() - expected.cpu()).abs().max() / expected.abs().max())
-
-
 def wide(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """In float64 on the host."""
     return [tensor.double().cpu() for tensor in tensors]

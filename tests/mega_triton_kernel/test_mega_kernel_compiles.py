@@ -44,10 +44,16 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
         elementwise.add(x, tensor(rows, hidden), total, programs),
         normalization.rms_norm(total, weight, tensor(rows, hidden), 1e-6),
     )
-    both = normalization.with_add(sums, norm)
-    assert both is not None
+    wide = tensor(rows, 10000)
+    product, gated = (
+        linear.linear("fc1", x, tensor(10000, hidden), wide, machine),
+        activation.silu_mul_up(wide, tensor(rows, 5000), programs),
+    )
+    both, gated_product = normalization.with_add(sums, norm), linear.with_silu_mul_up(product, gated, machine)
+    assert both is not None and gated_product is not None
     return {
-        "few rows": [linear.linear("fc1", x, tensor(5000, hidden), tensor(rows, 5000), machine)],
+        "few rows": [linear.linear("fc2", x, tensor(5000, hidden), tensor(rows, 5000), machine)],
+        "few rows, gated": [gated_product],
         "many rows": [linear.linear("linear", tensor(300, hidden), tensor(500, hidden), tensor(300, 500), machine)],
         "elementwise": [sums, activation.silu_mul_up(tensor(rows, 2 * hidden), x, programs), prefetch.prefetch(tensor(500, hidden))],
         "norms": [norm, both],
@@ -63,9 +69,9 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
                 long, tensor(1, 300, heads, dim), machine, scale=None, soft_cap=0.0, causal=True
             ),
         ],
-        "decoding": flash_decode.flash_decode(
-            query, cache, other_cache, tables, lens, attended, machine, scale=None, soft_cap=2.0
-        ),
+        "decoding": [
+            flash_decode.flash_decode(query, cache, other_cache, tables, lens, attended, machine, scale=None, soft_cap=2.0)
+        ],
         "ranks": [
             *allreduce.allreduce(x, tensor(rows, hidden), words, words.clone(), RANKS, 256),
             barrier.barrier(words[0], RANKS, [x]),
@@ -86,7 +92,7 @@ FAMILIES = tuple(operations(torch.bfloat16, Machine(132, SHARED[90])))
     ("arch", "dtype", "family"),
     [
         *((arch, torch.bfloat16, family) for arch in (90, "gfx942") for family in FAMILIES),
-        *((arch, torch.bfloat16, family) for arch in (80, 100, 120) for family in ("few rows", "attention")),
+        *((arch, torch.bfloat16, family) for arch in (80, 100, 120) for family in ("few rows", "few rows, gated", "attention", "decoding")),
         *((90, torch.float32, family) for family in ("attention", "decoding")),
     ],
 )
@@ -101,10 +107,11 @@ def test_all_families_in_one(taken, profile):
     assert compiled(made, 90, taken=taken, profile=profile).metadata.shared <= SHARED[90]
 
 
+@pytest.mark.parametrize("family", ["few rows", "few rows, gated"])
 @pytest.mark.parametrize("rows", [1, 64])
-def test_few_rows_stand_on_the_right(rows):
+def test_few_rows_stand_on_the_right(rows, family):
     """Weights are the left operand of a product of 64 rows of them, and go from global to shared memory while others are multiplied."""
-    ptx = compiled(operations(torch.bfloat16, Machine(79, SHARED[90] - 8192), rows)["few rows"], 90).asm["ptx"]
+    ptx = compiled(operations(torch.bfloat16, Machine(79, SHARED[90] - 8192), rows)[family], 90).asm["ptx"]
     assert "wgmma.mma_async" in ptx and "ldmatrix" not in ptx and "cp.async.cg" in ptx
 
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 import triton_dist
+from tests.differences import relative_error
 from triton_dist import errors
 from triton_dist.mega_triton_kernel import ModelBuilder
 from triton_dist.runtime.world import require_world
 
 from . import references
-from .references import TOLERANCE, Random, error, nan_like
+from .references import TOLERANCE, Random, nan_like
 
 
 def make(**options) -> ModelBuilder:
@@ -43,8 +44,8 @@ def sums(dtype: torch.dtype, options: dict, double: bool) -> list[float]:
         x.copy_(random(2, 40))
         made.run()
         triton_dist.synchronize()
-        found.append(error(total, sum(of_all_ranks(references.linear(x, weight)))))
-        found.append(error(result, sum(of_all_ranks(references.linear(total, back)))))
+        found.append(relative_error(total, sum(of_all_ranks(references.linear(x, weight)))))
+        found.append(relative_error(result, sum(of_all_ranks(references.linear(total, back)))))
         for same in (of_all_ranks(total), of_all_ranks(result)):
             found.append(0.0 if all(torch.equal(one, same[0]) for one in same) else 1.0)
     made.finalize()
@@ -94,7 +95,7 @@ def compiled_again(first_runs: int) -> list[float]:
             made.run()
             triton_dist.synchronize()
             expected = sum(of_all_ranks(references.linear(x, weight)))
-            found += [error(total, expected), error(again, triton_dist.world_size() * expected)]
+            found += [relative_error(total, expected), relative_error(again, triton_dist.world_size() * expected)]
     made.finalize()
     return found
 
@@ -128,7 +129,7 @@ def behind_a_barrier(guarded: bool) -> bool:
     made.run()
     triton_dist.synchronize()
     theirs = of_all_ranks(references.linear(x, weight))[(rank + 1) % ranks]
-    right = error(out, 2 * theirs) < 1e-5
+    right = relative_error(out, 2 * theirs) < 1e-5
     made.finalize()
     return right
 

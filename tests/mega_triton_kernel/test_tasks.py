@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import triton_dist
+from tests.differences import relative_error
 from triton_dist.mega_triton_kernel import ModelBuilder
 
 from . import references
-from .references import TOLERANCE, Random, error, nan_like
+from .references import TOLERANCE, Random, nan_like
 
 DTYPES = tuple(TOLERANCE)
 
@@ -29,7 +30,7 @@ def linear(shape: tuple[int, int, int], dtype: torch.dtype, programs: int) -> fl
     builder = ModelBuilder(num_sms=programs)
     builder.make_linear(x, weight, out)
     run(builder)
-    return error(out, references.linear(x, weight))
+    return relative_error(out, references.linear(x, weight))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -56,7 +57,7 @@ def by_every_name() -> list[float]:
     builder.make_o_proj(*product())
     run(builder)
     assert builder.task_types_to_str[1] == "mlp_fc1/mlp_fc2/qkv_proj/o_proj"
-    return [error(out, references.linear(x, weight)) for x, weight, out in pairs]
+    return [relative_error(out, references.linear(x, weight)) for x, weight, out in pairs]
 
 
 def test_products_by_every_name(world):
@@ -77,12 +78,32 @@ def elementwise(dtype: torch.dtype) -> list[float]:
     builder.run()
     triton_dist.synchronize()
     expected = sum(references.wide(lhs, rhs))
-    return [error(out, expected), error(in_place, expected), error(act, references.silu_mul_up(hidden))]
+    return [relative_error(out, expected), relative_error(in_place, expected), relative_error(act, references.silu_mul_up(hidden))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_and_activations_match_torch(world, dtype):
     assert max(world(elementwise, 1, args=(dtype,))[0]) < TOLERANCE[dtype]
+
+
+def gated(shape: tuple[int, int, int], dtype: torch.dtype, programs: int) -> list[float]:
+    """A product and the activation behind it: the activation is computed of the product as it is rounded."""
+    (m, n, k), random = shape, Random(15, dtype)
+    x, weight = random(m, k), random(2 * n, k)
+    wide, act = nan_like((m, 2 * n), x), nan_like((m, n), x)
+    builder = ModelBuilder(num_sms=programs)
+    builder.make_fc1(x, weight, wide)
+    builder.make_silu_mul_up(wide, act)
+    run(builder)
+    together = builder.task_types_to_str[1] == "mlp_fc1_silu_mul_up"
+    assert together == (m <= 64)
+    return [relative_error(wide, references.linear(x, weight)), relative_error(act, references.silu_mul_up(wide))]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 70, 48), (3, 33, 300), (17, 7, 70), (64, 130, 40), (70, 40, 48)], ids=str)
+def test_gated_products_match_torch(world, shape, dtype):
+    assert max(world(gated, 1, args=(shape, dtype, 3))[0]) < TOLERANCE[dtype]
 
 
 def norms(dtype: torch.dtype, columns: int) -> list[float]:
@@ -95,9 +116,9 @@ def norms(dtype: torch.dtype, columns: int) -> list[float]:
     builder.make_rms_norm(total, weight, behind)
     run(builder)
     return [
-        error(alone, references.rms_norm(x, weight, 1e-3)),
-        error(total, sum(references.wide(x, other))),
-        error(behind, references.rms_norm(total, weight)),
+        relative_error(alone, references.rms_norm(x, weight, 1e-3)),
+        relative_error(total, sum(references.wide(x, other))),
+        relative_error(behind, references.rms_norm(total, weight)),
     ]
 
 
@@ -131,7 +152,7 @@ def attention(shape: tuple[int, ...], options: dict, dtype: torch.dtype) -> list
     run(builder, 1)
     causal, scale, cap = options.get("is_causal", True), options.get("sm_scale"), options.get("soft_cap", 0.0)
     expected = references.attention(q, k, v, scale=scale, soft_cap=cap, causal=causal)
-    return [error(result, expected) for result in results]
+    return [relative_error(result, expected) for result in results]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -170,14 +191,14 @@ def decoding(dtype: torch.dtype, programs: int, soft_cap: float) -> list[float]:
         position = (lens.cpu().long() - 1)[:, None]
         q = references.rotary(references.rms_norm(q, q_weight), position, cos, sin)
         k = references.rotary(references.rms_norm(k, k_weight, 1e-5), position, cos, sin)
-        errors.append(error(query, q))
+        errors.append(relative_error(query, q))
         for sequence, count in enumerate(lens.tolist()):
             all_k, all_v = (paged(cache, tables, sequence, count).double().cpu() for cache in before)
             all_k[-1], all_v[-1] = k[sequence, 0], v[sequence, 0]
-            errors.append(error(paged(keys, tables, sequence, count), all_k))
-            errors.append(error(paged(values, tables, sequence, count), all_v))
+            errors.append(relative_error(paged(keys, tables, sequence, count), all_k))
+            errors.append(relative_error(paged(values, tables, sequence, count), all_v))
             expected = references.attention(query[sequence : sequence + 1], all_k[None], all_v[None], soft_cap=soft_cap)
-            errors.append(error(out[sequence], expected[0]))
+            errors.append(relative_error(out[sequence], expected[0]))
     return errors
 
 
@@ -216,9 +237,9 @@ def prefill(dtype: torch.dtype, shared_tables: bool, norm: bool) -> list[float]:
         q, k = references.rms_norm(q, q_weight), references.rms_norm(k, k_weight)
     positions = lens.cpu().long()[:, None] + torch.arange(length)
     return [
-        error(query, references.rotary(q, positions, cos, sin)),
-        error(key, references.rotary(k, positions, cos, sin)),
-        error(value, v),
+        relative_error(query, references.rotary(q, positions, cos, sin)),
+        relative_error(key, references.rotary(k, positions, cos, sin)),
+        relative_error(value, v),
     ]
 
 
@@ -238,3 +259,4 @@ def test_tasks_have_no_finding(body):
 def test_attention_and_products_have_no_finding():
     triton_dist.simulate(attention, world_size=1, args=(*ATTENTIONS["square"], torch.float32), check="all")
     triton_dist.simulate(linear, world_size=1, args=((70, 40, 48), torch.float32, 3), check="all")
+    triton_dist.simulate(gated, world_size=1, args=((3, 33, 300), torch.float32, 3), check="all")

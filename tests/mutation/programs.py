@@ -364,6 +364,27 @@ def layers_in_one_kernel(taken: bool) -> None:
     made.finalize()
 
 
+def decodes(taken: bool) -> None:
+    """Attention to pages by shares of the keys, run three times with other queries; the mean of the values where all keys are the same."""
+    generator = torch.Generator().manual_seed(1)
+    made = ModelBuilder(num_sms=6, enable_runtime_scheduler=taken)
+    keys, values = torch.ones(32, 16, 1, 16), torch.randint(-8, 9, (32, 16, 1, 16), generator=generator).float()
+    tables, lens = torch.arange(32, dtype=torch.int32).view(1, 32), torch.tensor([512], dtype=torch.int32)
+    query, out, twice = torch.empty(1, 1, 3, 16), torch.empty(1, 1, 3, 16), torch.empty(1, 1, 3, 16)
+    made.make_flash_decode(query, keys, values, tables, lens, out)
+    made.make_add(out, out, twice)
+    made.compile()
+    made._operations[0].counters[0].fill_(1)  # as if a run had not ended
+    made.compile()
+    expected = 2 * values.double().mean((0, 1, 2))
+    for _ in range(3):
+        query.copy_(torch.randn(query.shape, generator=generator))
+        out.fill_(float("nan"))
+        made.run()
+        triton_dist.synchronize()
+        assert (twice.double() - expected).abs().max() < 1e-5, "decoding is wrong"
+
+
 LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=3, group=2)
 SMALL_GPU = (("gpu", GPU("small", capability=90, sm_count=8, max_shared_memory=232_448)),)
@@ -403,6 +424,7 @@ GEMM_SUMS = [
     *(Case(sums_of_products, 2, (operator, "small", TWO_SIZES)) for operator in (gemm_rs, gemm_ar)),
 ]
 MEGA = [Case(layers_in_one_kernel, size, (taken,)) for size, taken in ((2, False), (3, True))]
+DECODING = [Case(decodes, 1, (taken,)) for taken in (False, True)]
 TUTORIAL = [Case(tutorial, size) for size in (2, 4)]
 SIMT = [Case(simt.run, 2)]
 PROFILED = [Case(profiled, size) for size in (2, 3)]

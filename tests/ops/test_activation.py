@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import triton_dist
+from tests.differences import relative_error
 from triton_dist import errors
 from triton_dist.ops import activate, activation, repeat
 
@@ -47,7 +48,7 @@ def body(function: str, gated: bool, biased: bool, dtype: torch.dtype, rows: int
     found.backward(values[2].to(device))
     pairs = [(out, expected), (given, expected), (found, expected), (x.grad, wide[0].grad)]
     pairs += [(bias.grad, wide[1].grad)] if biased else []
-    return max(((seen.detach().cpu().double() - wanted).abs().max() / wanted.abs().max()).item() for seen, wanted in pairs)
+    return max(relative_error(seen, wanted) for seen, wanted in pairs)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

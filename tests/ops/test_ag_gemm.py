@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from tests.differences import relative_error
 from tests.ops.twins import twin_of
 from tests.pairs import every_pair
 from triton_dist import errors
@@ -31,10 +32,6 @@ LOADS = Tiles(m=16, n=16, k=32, blocks=2, tma=False)
 FP8_ZEROS = torch.zeros(4, 4).to(torch.float8_e4m3fn)
 DESCRIPTORS = Tiles(m=16, n=32, k=32, blocks=2, blocks_per_wait=1, programs=5, group=2)
 """For operands that suit TMA; few programs, so that each has tiles of several blocks."""
-
-
-def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
-    return ((out.double() - reference).abs().max() / reference.abs().max()).item()
 
 
 def make_a(call: int, rows: int, depth: int, dtype: torch.dtype) -> torch.Tensor:

@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
-from tests.ops.test_ag_gemm import DESCRIPTORS, LOADS, TOLERANCE, make_a, make_b, relative_error
+from tests.differences import relative_error
+from tests.ops.test_ag_gemm import DESCRIPTORS, LOADS, TOLERANCE, make_a, make_b
 from triton_dist.ops.gemm import custom_ops
 from triton_dist.ops.gemm.ag_gemm import run_ag_gemm
 from triton_dist.ops.gemm.plan import OWN_METHODS

@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 import triton_dist
-from tests.ops.test_gemm_rs import TOLERANCE, operands_of, reference_of, relative_error
+from tests.differences import relative_error
+from tests.ops.test_gemm_rs import TOLERANCE, operands_of, reference_of
 from triton_dist import errors
 from triton_dist.ops import ag_gemm, gemm_ar, gemm_rs
 from triton_dist.ops.gemm import epilogues

@@ -10,6 +10,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import triton_dist
+from tests.differences import relative_error
 from triton_dist import errors
 from triton_dist.ops import ag_gemm, gemm_ar, gemm_rs
 from triton_dist.ops.gemm import custom_ops
@@ -52,7 +53,7 @@ def gradients(operator, dtype: torch.dtype, frozen: str, **options) -> float:
     expected = reference(operator, tensors, grads, rank)
     found = [(tensor, wanted) for tensor, wanted in zip(own, expected, strict=True) if tensor.requires_grad]
     assert [tensor.grad is None for tensor in own] == [not tensor.requires_grad for tensor in own]
-    return max(((tensor.grad.cpu().double() - wanted).abs().max() / wanted.abs().max()).item() for tensor, wanted in found)
+    return max(relative_error(tensor.grad, wanted) for tensor, wanted in found)
 
 
 @pytest.mark.parametrize("frozen", ["", "a", "b"])

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import triton_dist
-from tests.ops.test_gemm_rs import SCHEDULES, TOLERANCE, body, matrix, operands_of, reference_of, relative_error
+from tests.differences import relative_error
+from tests.ops.test_gemm_rs import SCHEDULES, TOLERANCE, body, matrix, operands_of, reference_of
 from tests.ops.twins import twin_of
 from tests.pairs import every_pair
 from triton_dist import errors

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from tests.differences import relative_error
 from tests.ops.twins import twin_of
 from tests.pairs import every_pair
 from triton_dist import errors
@@ -33,10 +34,6 @@ TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3, tor
 TILES = Tiles(m=16, n=32, k=32, programs=5, group=2)
 """Few programs, so that each has tiles for several owners."""
 FP8_ZEROS = torch.zeros(4, 4).to(torch.float8_e4m3fn)
-
-
-def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
-    return ((out.cpu().double() - reference).abs().max() / reference.abs().max()).item()
 
 
 def matrix(seed: int, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
+from tests.differences import relative_error
 from tests.ops.test_all_reduce import FLOATS, INTEGERS, expected_of, same_bits, tensor_of
 from tests.ops.twins import twin_of
 from triton_dist import errors
@@ -59,7 +60,7 @@ def close_to_the_truth(dtype: torch.dtype) -> float:
     rank, size, shape = triton_dist.rank(), triton_dist.world_size(), whole((500,))
     out = reduce_scatter(tensor_of(rank, 0, shape, dtype).to(triton_dist.device())).cpu().double()
     truth = sum(tensor_of(peer, 0, shape, dtype).double() for peer in range(size))[rank * 500 : (rank + 1) * 500]
-    return ((out - truth).abs().max() / truth.abs().max()).item()
+    return relative_error(out, truth)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-15), (torch.float32, 3e-7), (torch.float16, 1e-3), (torch.bfloat16, 8e-3)])

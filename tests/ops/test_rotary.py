@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import triton_dist
+from tests.differences import relative_error
 from triton_dist import errors
 from triton_dist.ops import repeat, rotary
 
@@ -49,7 +50,7 @@ def body(dim: int, heads: int, rotated: int, biased: bool, dtype: torch.dtype, t
     pairs = [(out, expected), (here, expected), (found, expected), (leaf.grad, wide[0].grad)] + (
         [(own.grad, wide[1].grad)] if biased else []
     )
-    return max(((seen.detach().cpu().double() - wanted).abs().max() / wanted.abs().max()).item() for seen, wanted in pairs)
+    return max(relative_error(seen, wanted) for seen, wanted in pairs)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

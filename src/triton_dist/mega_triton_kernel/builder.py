@@ -15,7 +15,7 @@ from ..runtime.preload import Launch, load
 from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
 from ..tools.profiler import alloc_profiler_buffer, export_to_perfetto_trace, parse_to_tracks, reset_profiler_buffer
-from .graph import Access, Operation, near
+from .graph import Access, Operation, meeting_tiles, near
 from .kernel import RUN, WAITING, mega_kernel
 from .machine import Machine, check_ranks, device_of_rank, multiprocessors, register, shared_memory
 from .schedule import Plan, make_plan
@@ -110,7 +110,10 @@ class ModelBuilder:
         self._add(elementwise.add(lhs, rhs, output, self.num_sms), layer_id)
 
     def make_silu_mul_up(self, fc1_out: torch.Tensor, act_out: torch.Tensor, layer_id: int = 0) -> None:
-        """``act_out = silu(gate) * up`` for ``gate | up = fc1_out``: (rows, 2 * columns) and (rows, columns)."""
+        """``act_out = silu(gate) * up`` for ``gate | up = fc1_out``: (rows, 2 * columns) and (rows, columns).
+
+        Made right behind the product that gives ``fc1_out``, of 64 rows at most, it is one operation with that, which writes both.
+        """
         self._add(activation.silu_mul_up(fc1_out, act_out, self.num_sms), layer_id)
 
     def make_flash_attn(
@@ -140,7 +143,7 @@ class ModelBuilder:
         self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor,
         kv_lens: torch.Tensor, output: torch.Tensor, sm_scale: float | None = None, soft_cap: float = 0.0, layer_id: int = 0,
     ) -> None:  # fmt: skip
-        """Attention of one token a sequence to the keys and values of its pages, in two operations: by shares of the keys, then together.
+        """Attention of one token a sequence to the keys and values of its pages, by shares of the keys; the last one puts them together.
 
         query: (batch, 1, q_heads, head_dim). key_cache, value_cache: (pages, page_size, kv_heads, head_dim of k and of v). block_tables:
         int32 (batch, pages a sequence): a sequence's position i is in page ``block_tables[sequence, i // page_size]``. kv_lens: int32
@@ -251,7 +254,9 @@ class ModelBuilder:
         if not self._operations:
             raise InvalidArgumentError("ModelBuilder.compile: there are no operations; call make_linear() and others first")
         runs = self._agree_with_peers(int(self._kept[-1][0].state[RUN]) + 1 if self._kept else 0)
-        operations = _joined(self._operations)
+        operations = _joined(self._operations, self._machine)
+        for counter in (counter for operation in operations for counter in operation.counters):
+            counter.zero_()
         self._plan = plan = make_plan(operations, self.num_sms, device_of_rank(), in_order=self._in_order, take=self._take, runs=runs)
         register(operations)
         if self._enable_profiling:
@@ -365,12 +370,15 @@ class ModelBuilder:
         return max(said for _, _, said in everyone)
 
 
-def _joined(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, with a sum and the norm behind it as one."""
+def _joined(operations: Sequence[Operation], machine: Machine) -> list[Operation]:
+    """The operations; a sum and the norm behind it as one, and a product of few rows and the gated activation behind it."""
     made: list[Operation] = []
     for operation in operations:
-        both = normalization.with_add(made[-1], operation) if made else None
-        if both is not None:
+        both = None
+        if made:
+            both = normalization.with_add(made[-1], operation) or linear.with_silu_mul_up(made[-1], operation, machine)
+        # Tiles that keep apart in two operations may meet in one, where buffers share memory.
+        if both is not None and meeting_tiles(both) is None:
             made[-1] = both
         else:
             made.append(operation)

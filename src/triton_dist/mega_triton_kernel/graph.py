@@ -85,6 +85,10 @@ class Operation:
     """Memory that its operands and results take: for bandwidth of a whole program."""
     kept: tuple[torch.Tensor, ...] = ()
     """Tensors that the body does not look at."""
+    together: int = 1
+    """So many tiles in a row settle among themselves who of them writes what; they do not count as meeting."""
+    counters: tuple[torch.Tensor, ...] = ()
+    """Tensors that the body counts in, from 0 on; a run that did not end has left them wrong, so compiling begins anew."""
     agreed: tuple = ()
     """What has to be the same on all ranks, besides name and tiles."""
 
@@ -133,20 +137,28 @@ def near(left: Access, right: Access) -> bool:
     return left.span[0] < right.span[1] and right.span[0] < left.span[1]
 
 
-def check_tiles(operation: Operation) -> None:
-    """Raises InvalidArgumentError where one tile writes what another tile of the same operation reads or writes."""
+def meeting_tiles(operation: Operation) -> tuple[int, int] | None:
+    """A tile that writes what another tile of the same operation reads or writes, and that one; None if all keep apart."""
+    group = np.arange(operation.tiles) // operation.together
     for write in operation.writes:
         for access in (*operation.reads, *operation.writes):
             if not (write.exact and access.exact) or not near(write, access):
                 continue
-            matrix = overlaps(write, access)
-            np.fill_diagonal(matrix, False)
+            matrix = overlaps(write, access) & (group[:, None] != group[None, :])
             if matrix.any():
-                one, other = np.argwhere(matrix)[0]
-                raise InvalidArgumentError(
-                    f"{operation.name}: tile {one} would write what tile {other} of the same operation uses, and their order is open; "
-                    "give it an output that shares no memory with its inputs (or is exactly the input, where the operation is elementwise)"
-                )
+                one, other = np.argwhere(matrix)[0].tolist()
+                return one, other
+    return None
+
+
+def check_tiles(operation: Operation) -> None:
+    """Raises InvalidArgumentError where one tile writes what another tile of the same operation reads or writes."""
+    meeting = meeting_tiles(operation)
+    if meeting is not None:
+        raise InvalidArgumentError(
+            f"{operation.name}: tile {meeting[0]} would write what tile {meeting[1]} of the same operation uses, and their order is open; "
+            "give it an output that shares no memory with its inputs (or is exactly the input, where the operation is elementwise)"
+        )
 
 
 def dependencies(operations: Sequence[Operation], *, in_order: bool = False) -> list[list[list[tuple[int, Ranges]]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.differences import relative_error
 from tests.ops.inductor import models
 from tests.ops.inductor.traced import called, changed, pretended, results, traced
 
@@ -48,7 +49,7 @@ def worst(found: list, expected: list) -> float:
     """The largest relative error over ranks and outputs."""
     pairs = [pair for mine, wanted in zip(found, expected, strict=True) for pair in zip(mine, wanted, strict=True)]
     assert pairs and all(one.shape == other.shape for one, other in pairs)
-    return max(((one.double() - other.double()).abs().max() / other.double().abs().max()).item() for one, other in pairs)
+    return max(relative_error(one, other) for one, other in pairs)
 
 
 def error_of(name: str, shapes: list, size: int, expected_calls: list[str], dtype: torch.dtype = torch.float32, **options) -> float:

@@ -24,6 +24,13 @@ class _SiluMulUp:
 
 
 @triton.jit
+def silu_times(gate, up):
+    """``silu(gate) * up`` in fp32."""
+    gate = gate.to(tl.float32)
+    return gate * tl.sigmoid(gate) * up.to(tl.float32)
+
+
+@triton.jit
 def silu_mul_up_task(task, tile, run, C: tl.constexpr):
     """``out = silu(gate) * up`` for one block of a row of ``gate | up``, in fp32, rounded once. Tensors: gate_up, out."""
     blocks: tl.constexpr = (C.COLUMNS + C.BLOCK - 1) // C.BLOCK
@@ -31,9 +38,9 @@ def silu_mul_up_task(task, tile, run, C: tl.constexpr):
     column = tile % blocks * C.BLOCK + tl.arange(0, C.BLOCK)
     inside = column < C.COLUMNS
     here = tensor_of(task, 0, C.DTYPE) + row * 2 * C.COLUMNS + column
-    gate = tl.load(here, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(here + C.COLUMNS, mask=inside, other=0.0).to(tl.float32)
-    tl.store(tensor_of(task, 1, C.DTYPE) + row * C.COLUMNS + column, (gate * tl.sigmoid(gate) * up).to(C.DTYPE), mask=inside)
+    gate = tl.load(here, mask=inside, other=0.0)
+    up = tl.load(here + C.COLUMNS, mask=inside, other=0.0)
+    tl.store(tensor_of(task, 1, C.DTYPE) + row * C.COLUMNS + column, silu_times(gate, up).to(C.DTYPE), mask=inside)
 
 
 def silu_mul_up(gate_up: torch.Tensor, out: torch.Tensor, programs: int) -> Operation:

@@ -1,6 +1,6 @@
 """Attention of one new token to all before it, whose keys and values lie in pages: decoding.
 
-The keys of a sequence are split over several tasks, whose results a second operation combines by their logarithms of sums.
+The keys of a sequence are split over several tasks. The one that is ready last combines the results of all by their logarithms of sums.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from .flash_attention import soft_capped
 
 _MOST_SPLITS = 32
 _MOST_KEYS = 128
+_COMBINED = 8192
+"""Elements of a block of shares that are combined."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class _FlashDecode:
     GROUP: int
     """Heads of q that share a head of k, up to what a matrix product takes."""
     SPLITS: int
-    SPLIT_WIDTH: int
+    """Shares: a power of 2, since how many have arrived is counted over all runs, and the count wraps around."""
     TILE_K: int
     STAGES: int
     PAGE_SIZE: int
@@ -44,16 +46,36 @@ class _FlashDecode:
     SCALE: float
     SOFT_CAP: float
     COMBINED: int
-    """Heads whose shares one task combines."""
+    """Heads whose shares are combined at a time: a power of 2."""
 
 
 @triton.jit
-def attention_split_task(task, tile, run, C: tl.constexpr):
+def _combine(task, sequence, kv_head, step, C: tl.constexpr):
+    """``COMBINED`` of the heads of q that share a head of k, from number ``step`` of them on."""
+    share: tl.constexpr = C.Q_HEADS // C.KV_HEADS
+    member, split, deep = step + tl.arange(0, C.COMBINED), tl.arange(0, C.SPLITS), tl.arange(0, C.V_WIDTH)
+    head = sequence * C.Q_HEADS + kv_head * share + member
+    row = head[:, None] * C.SPLITS + split[None, :]
+    there = member < share
+    inside = there[:, None, None] & (deep < C.V_DIM)[None, None, :]
+    lse = tl.load(tensor_of(task, 7, tl.float32) + row, mask=there[:, None], other=float("-inf"))
+    partial = tl.load(tensor_of(task, 6, tl.float32) + row[:, :, None] * C.V_DIM + deep[None, None, :], mask=inside, other=0.0)
+    most = tl.max(lse, 1)
+    weight = tl.where(lse == float("-inf"), 0.0, tl.exp2(lse - most[:, None]))
+    total = tl.sum(weight, 1)
+    # A sequence without keys gets zeros.
+    result = tl.sum(partial * weight[:, :, None], 1) / tl.where(total > 0, total, 1.0)[:, None]
+    out = tensor_of(task, 5, C.DTYPE) + head[:, None] * C.V_DIM + deep[None, :]
+    tl.store(out, result.to(C.DTYPE), mask=there[:, None] & (deep < C.V_DIM)[None, :])
+
+
+@triton.jit
+def flash_decode_task(task, tile, run, C: tl.constexpr):
     """One share of the keys of one sequence, for the heads of q that share one of k.
 
     Tensors: q (batch, Q_HEADS, DIM), key_cache (pages, PAGE_SIZE, KV_HEADS, DIM), value_cache, block_tables (batch, BLOCKS), kv_lens;
-    out (batch, Q_HEADS, V_DIM) if there is one share, else partial (batch, Q_HEADS, SPLITS, V_DIM) fp32 and lse (batch, Q_HEADS, SPLITS)
-    fp32, in powers of 2, -inf for a share without keys.
+    out (batch, Q_HEADS, V_DIM), and where there are several shares partial (batch, Q_HEADS, SPLITS, V_DIM) fp32, lse (batch, Q_HEADS,
+    SPLITS) fp32, in powers of 2, -inf for a share without keys, and arrived (batch, KV_HEADS) int32, shares that were ready in all runs.
     """
     share: tl.constexpr = C.Q_HEADS // C.KV_HEADS
     split, kv_head = tile % C.SPLITS, tile // C.SPLITS % C.KV_HEADS
@@ -93,33 +115,20 @@ def attention_split_task(task, tile, run, C: tl.constexpr):
     if C.SPLITS == 1:
         tl.store(tensor_of(task, 5, C.DTYPE) + place, result.to(C.DTYPE), mask=inside)
     else:
-        tl.store(tensor_of(task, 5, tl.float32) + place, result, mask=inside)
-        tl.store(tensor_of(task, 6, tl.float32) + row, tl.where(total > 0, most + tl.log2(total), float("-inf")), mask=taken)
-
-
-@triton.jit
-def attention_combine_task(task, tile, run, C: tl.constexpr):
-    """``COMBINED`` heads, one after the other. Tensors: partial, lse, out (batch, Q_HEADS, V_DIM)."""
-    split, deep = tl.arange(0, C.SPLIT_WIDTH), tl.arange(0, C.V_WIDTH)
-    there = split < C.SPLITS
-    inside = there[:, None] & (deep[None, :] < C.V_DIM)
-    for head in range(tile * C.COMBINED, (tile + 1) * C.COMBINED):
-        row = tl.cast(head, tl.int64) * C.SPLITS + split
-        lse = tl.load(tensor_of(task, 1, tl.float32) + row, mask=there, other=float("-inf"))
-        most = tl.max(lse, 0)
-        weight = tl.where(lse == float("-inf"), 0.0, tl.exp2(lse - most))
-        partial = tl.load(tensor_of(task, 0, tl.float32) + row[:, None] * C.V_DIM + deep[None, :], mask=inside, other=0.0)
-        total = tl.sum(weight, 0)
-        # A sequence without keys gets zeros.
-        result = tl.sum(partial * weight[:, None], 0) / tl.where(total > 0, total, 1.0)
-        out = tensor_of(task, 2, C.DTYPE) + tl.cast(head, tl.int64) * C.V_DIM
-        tl.store(out + deep, result.to(C.DTYPE), mask=deep < C.V_DIM)
+        tl.store(tensor_of(task, 6, tl.float32) + place, result, mask=inside)
+        tl.store(tensor_of(task, 7, tl.float32) + row, tl.where(total > 0, most + tl.log2(total), float("-inf")), mask=taken)
+        tl.debug_barrier()
+        arrived = tensor_of(task, 8, tl.int32) + tile // C.SPLITS
+        before = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu")
+        if before & (C.SPLITS - 1) == C.SPLITS - 1:
+            for step in range(0, share, C.COMBINED):
+                _combine(task, sequence, kv_head, step, C)
 
 
 def flash_decode(
     q: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor, kv_lens: torch.Tensor,
     out: torch.Tensor, machine: Machine, *, scale: float | None, soft_cap: float,
-) -> list[Operation]:  # fmt: skip
+) -> Operation:  # fmt: skip
     """See ``ModelBuilder.make_flash_decode``."""
     what = "make_flash_decode"
     check(what, "query", q, (None, None, None, None))
@@ -141,11 +150,14 @@ def flash_decode(
     while keys > 32 and steps_of(machine, 0, keys * (dim + v_dim) * itemsize) < 2:
         keys //= 2
     steps = steps_of(machine, 0, keys * (dim + v_dim) * itemsize)
-    splits = max(1, min(_MOST_SPLITS, machine.programs // (batch * kv_heads), triton.cdiv(block_tables.shape[1] * page_size, keys)))
-    combined = 1 if batch * q_heads <= machine.programs else share
+    splits = 1
+    while 2 * splits * batch * kv_heads <= machine.programs and splits * keys < block_tables.shape[1] * page_size and splits < _MOST_SPLITS:
+        splits *= 2
+    v_width = max(16, triton.next_power_of_2(v_dim))
+    combined = max(1, min(triton.next_power_of_2(share), _COMBINED // (splits * v_width)))
     constants = _FlashDecode(
-        TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, max(16, triton.next_power_of_2(v_dim)),
-        max(16, triton.next_power_of_2(share)), splits, triton.next_power_of_2(splits), keys, steps, page_size, block_tables.shape[1],
+        TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, v_width,
+        max(16, triton.next_power_of_2(share)), splits, keys, steps, page_size, block_tables.shape[1],
         float(dim**-0.5 if scale is None else scale), float(soft_cap), combined,
     )  # fmt: skip
     places = [(sequence, head, split) for sequence in range(batch) for head in range(kv_heads) for split in range(splits)]
@@ -165,26 +177,16 @@ def flash_decode(
         """A tensor with ``columns`` elements for each split of a head."""
         return Access.of_boxes(tensor, splits * columns, [(row, end, at * columns, (at + 1) * columns) for row, end, at in rows])
 
+    # Any share of a head may be the one that writes its result.
+    columns = [(head * share * v_dim, (head + 1) * share * v_dim) for _, head, _ in places]
+    result = Access.of_boxes(out, q_heads * v_dim, [(row, end, *span) for (row, end, *_), span in zip(heads, columns, strict=True)])
     inputs = (q, key_cache, value_cache, block_tables, kv_lens)
     if splits == 1:
-        return [
-            Operation(
-                "attn_split", attention_split_task, constants, (*inputs, out), tiles, reads, (of_splits(out, v_dim),), nbytes=nbytes(q, out)
-            )
-        ]
+        return Operation("flash_decode", flash_decode_task, constants, (*inputs, out), tiles, reads, (result,), nbytes=nbytes(q, out))
     partial = torch.empty((batch, q_heads, splits, v_dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((batch, q_heads, splits), dtype=torch.float32, device=q.device)
-    writes = (of_splits(partial, v_dim), of_splits(lse, 1))
-    split_op = Operation(
-        "attn_split", attention_split_task, constants, (*inputs, partial, lse), tiles, reads, writes, nbytes=nbytes(q)
+    arrived = torch.zeros((batch, kv_heads), dtype=torch.int32, device=q.device)
+    return Operation(
+        "flash_decode", flash_decode_task, constants, (*inputs, out, partial, lse, arrived), tiles, reads,
+        (result, of_splits(partial, v_dim), of_splits(lse, 1)), nbytes=nbytes(q, out), together=splits, counters=(arrived,),
     )  # fmt: skip
-    groups = [(first, first + combined) for first in range(0, batch * q_heads, combined)]
-
-    def of_groups(tensor: torch.Tensor, columns: int) -> Access:
-        return Access.of_boxes(tensor, columns, [(row, end, 0, columns) for row, end in groups])
-
-    combine_op = Operation(
-        "attn_combine", attention_combine_task, constants, (partial, lse, out), len(groups),
-        (of_groups(partial, splits * v_dim), of_groups(lse, splits)), (of_groups(out, v_dim),), nbytes=nbytes(out),
-    )  # fmt: skip
-    return [split_op, combine_op]
