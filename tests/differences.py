@@ -8,7 +8,7 @@ import torch
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference, in units of the largest element that is expected; both at least of 64 bits before they are compared.
+    """The largest difference, in units of the largest element that is expected; in float64.
 
     Infinite where a difference is NaN, as where nothing was written: ``max`` of several errors would lose a NaN.
     """
@@ -16,4 +16,5 @@ def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     wanted = expected.detach().cpu().double()
     differences = (found.detach().cpu().double() - wanted).abs().nan_to_num(nan=math.inf, posinf=math.inf)
     largest = differences.max().item()
-    return largest / wanted.abs().max().item() if largest else 0.0
+    scale = wanted.abs().max().item()
+    return largest / scale if scale else math.inf if largest else 0.0

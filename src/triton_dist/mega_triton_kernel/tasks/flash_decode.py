@@ -178,8 +178,7 @@ def flash_decode(
         return Access.of_boxes(tensor, splits * columns, [(row, end, at * columns, (at + 1) * columns) for row, end, at in rows])
 
     # Any share of a head may be the one that writes its result.
-    columns = [(head * share * v_dim, (head + 1) * share * v_dim) for _, head, _ in places]
-    result = Access.of_boxes(out, q_heads * v_dim, [(row, end, *span) for (row, end, *_), span in zip(heads, columns, strict=True)])
+    result = Access.of_boxes(out, v_dim, [(row, end, 0, v_dim) for row, end, _ in rows])
     inputs = (q, key_cache, value_cache, block_tables, kv_lens)
     if splits == 1:
         return Operation("flash_decode", flash_decode_task, constants, (*inputs, out), tiles, reads, (result,), nbytes=nbytes(q, out))
