@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -76,6 +77,35 @@ def test_a_timeout_is_printed_at_once_and_raised_at_every_call(board, watch, cap
         assert text in printed
     assert watchdog.told
     assert capfd.readouterr().err == "", "printed once"
+
+
+class SlowError(io.StringIO):
+    """Standard error that takes its time."""
+
+    def write(self, text):
+        time.sleep(0.2)
+        return super().write(text)
+
+
+def test_who_sees_the_failure_finds_it_printed(board, watch, monkeypatch):
+    file = SlowError()
+    monkeypatch.setattr(sys, "stderr", file)
+    watchdog = watch(2)
+    time_out(board, address=address_of(0, 4096))
+    wait_until(lambda: watchdog.failure)
+    assert file.getvalue() == f"triton_dist: WaitTimeoutError: {watchdog.failure}\n"
+
+
+@pytest.mark.parametrize("act", [Watchdog.raise_failure, Watchdog.check])
+def test_a_failure_that_nobody_can_read_is_raised(board, watch, monkeypatch, act):
+    file = io.StringIO()
+    file.close()
+    monkeypatch.setattr(sys, "stderr", file)
+    watchdog = watch(2)
+    time_out(board, address=address_of(0, 4096))
+    with pytest.raises(WaitTimeoutError):
+        act(watchdog)
+    assert watchdog.failure
 
 
 def test_a_call_that_comes_before_the_thread_looks_raises_too(board, watch, monkeypatch):

@@ -9,7 +9,6 @@ kernels wait for ever, and ``triton-dist attach`` shows for what.
 from __future__ import annotations
 
 import atexit
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from ...errors import PeerLostError, TritonDistError, WaitTimeoutError
 from .. import wait_layout as layout
+from ..messages import tell
 from ..peers import Peer, lost_peers
 from ..wait_board import BlockName, Record, WaitBoard
 from ..wait_places import texts_in_process
@@ -218,10 +218,9 @@ class Watchdog:
                 next_look_at_peers = now + _PEER_PERIOD
 
     def _fail(self, failure: TritonDistError) -> None:
+        if not (self._attempts and isinstance(failure, WaitTimeoutError)):  # whoever makes an attempt says what came of it
+            tell(f"{type(failure).__name__}: {failure}")
         self._failure = failure
-        if self._attempts and isinstance(failure, WaitTimeoutError):
-            return  # whoever makes the attempt says what came of it
-        print(f"triton_dist: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
 
     def _give_up(self, reason: str) -> None:
         with self._lock:
@@ -254,7 +253,7 @@ class Watchdog:
             return describe(self._board.rank, records, self._blocks(), texts_in_process(), self._board.cache_directory)
         except Exception as error:
             # Names are a help; a file or a list that can't be read must not hide that a wait timed out.
-            print(f"triton_dist: waits are shown without names, since {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            tell(f"waits are shown without names, since {type(error).__name__}: {error}")
             return describe(self._board.rank, records, (), ())
 
 

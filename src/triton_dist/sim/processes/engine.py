@@ -8,7 +8,6 @@ and nothing changes, when a peer is gone, when a wait takes too long.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import DeadlockError, NotInitializedError, PeerLostError, WaitTimeoutError
+from ...runtime.messages import tell
 from .baton import Baton
 from .board import Board, Inquiry, State
 from .host_place import inside_torch_distributed
@@ -415,5 +415,5 @@ class Engine:
         tells = self.tells_in_torch_distributed and not self._attempts
         if tells and not any(wait.main for wait in self._waits) and inside_torch_distributed():
             # The program can't hear of it in there.
-            print(f"triton_dist: rank {self._rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            tell(f"rank {self._rank}: {type(error).__name__}: {error}")
         self._release_all()
