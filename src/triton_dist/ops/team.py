@@ -60,7 +60,8 @@ def refuse_in_capture(what: str) -> None:
 class GrowingBuffer:
     """Bytes of an operator's workspace that grow when a call needs more; symmetric ones ask for the same on all ranks of ``group``.
 
-    Buffers that were outgrown are kept: a captured CUDA graph may use them. what: the operator; make: allocates so many bytes, uint8.
+    Buffers that were outgrown are kept, with the tables of their addresses: a captured CUDA graph may use both.
+    what: the operator; make: allocates so many bytes, uint8.
     """
 
     growths = 0
@@ -69,7 +70,7 @@ class GrowingBuffer:
     def __init__(self, what: str, make: Callable[[int], torch.Tensor]) -> None:
         self._what, self._make = what, make
         self._buffers: list[torch.Tensor] = []
-        self._addresses: torch.Tensor | None = None
+        self._addresses: list[torch.Tensor | None] = []
 
     @classmethod
     def symmetric(cls, what: str, name: str, group: object) -> GrowingBuffer:
@@ -81,12 +82,13 @@ class GrowingBuffer:
         if not self._buffers or self._buffers[-1].numel() < nbytes:
             refuse_in_capture(self._what)
             self._buffers.append(self._make(nbytes))
-            self._addresses = None
+            self._addresses.append(None)
             GrowingBuffer.growths += 1
         return self._buffers[-1]
 
     def peer_addresses(self, team: Team) -> torch.Tensor:
         """Addresses of the present buffer on every rank of the team; see ``peer_addresses``."""
-        if self._addresses is None:
-            self._addresses = peer_addresses(self._buffers[-1], team)
-        return self._addresses
+        addresses = self._addresses[-1]
+        if addresses is None:
+            addresses = self._addresses[-1] = peer_addresses(self._buffers[-1], team)
+        return addresses
