@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.runtime.waiting_kernels import PTX, WaitingKernels, address_of, time_out, write_record
-from triton_dist.errors import PeerLostError, WaitTimeoutError
+from triton_dist import errors
+from triton_dist.errors import PeerLostError, TritonDistError, WaitTimeoutError
 from triton_dist.runtime import peers, processes
 from triton_dist.runtime import wait_layout as layout
 from triton_dist.runtime.cuda import watchdog as module
@@ -174,12 +177,50 @@ def test_without_a_bound_nothing_is_started(board, watch):
     assert watchdog.run_bounded("call", threading.current_thread) is threading.current_thread()
 
 
-def test_errors_of_a_bounded_call_are_handed_on(board, watch):
-    def fail():
-        raise KeyError("x")
+ERRORS = [KeyError, *(kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TritonDistError))]
 
-    with pytest.raises(KeyError):
-        watch(5).run_bounded("call", fail)
+
+@pytest.mark.parametrize("bound", [None, 5])
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_of_a_call_are_handed_on(board, watch, bound, error):
+    """Those that the ranks told each other, too, many of which are RuntimeErrors as gloo's are: the world goes on."""
+
+    def fail():
+        raise error("x")
+
+    watchdog = watch(bound)
+    with pytest.raises(error) as caught:
+        watchdog.run_bounded("call", fail)
+    assert caught.type is error and not board.abort
+    watchdog.check()
+
+
+@pytest.mark.parametrize("loses_peer", [False, True])
+def test_a_signal_handler_may_look_while_its_thread_does(board, watch, capfd, monkeypatch, loses_peer):
+    """torchrun ends the others with SIGTERM right after a rank has died."""
+    watchdog = watch()
+    told = []
+    if loses_peer:
+        monkeypatch.setattr(module, "lost_peers", lambda peers: [SimpleNamespace(lost="rank 1 was killed")])
+    else:
+        time_out(board, address=address_of(0, 4096))
+
+    def handle(*_):
+        with pytest.raises((WaitTimeoutError, PeerLostError)) as caught:
+            watchdog.check()
+        told.append(caught.value)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(PeerLostError if loses_peer else WaitTimeoutError):
+            watchdog.check()
+        wait_until(lambda: told)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert str(told[0]) == str(watchdog.failure)
+    assert capfd.readouterr().err.count(type(told[0]).__name__) == 1, "printed once"
 
 
 def test_a_bounded_call_ends_when_a_wait_times_out(board, watch):

@@ -51,6 +51,17 @@ def test_nothing_happened(board, watch):  # noqa: F811
     assert watchdog.end_attempt() is None and board.bound is None
 
 
+def test_somebody_watches_after_an_attempt_that_failed(board, watch):  # noqa: F811
+    watchdog = watch(bound=3)
+    for _ in range(3):
+        watchdog.begin_attempt(2)
+        time_out(board)
+        wait_until(lambda: watchdog.failure is not None)
+        assert watchdog.end_attempt() is not None
+    time_out(board)
+    wait_until(lambda: watchdog.failure is not None)
+
+
 def test_a_bound_of_the_user_stays(board, watch):  # noqa: F811
     watchdog = watch(bound=3)
     watchdog.begin_attempt(60)

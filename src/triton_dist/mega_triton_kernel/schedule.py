@@ -64,7 +64,7 @@ def make_plan(operations: Sequence[Operation], programs: int, device: torch.devi
         starts = np.cumsum([0, *np.bincount(np.arange(tasks) % programs, minlength=programs)])
 
     def on_device(values: object, dtype: torch.dtype) -> torch.Tensor:
-        return torch.as_tensor(np.ascontiguousarray(values), dtype=dtype).to(device)
+        return torch.as_tensor(np.ascontiguousarray(values), dtype=dtype, device=device)
 
     return Plan(
         kinds, names, programs, tasks,
@@ -119,7 +119,7 @@ class _Words:
 
 def _after(runs: int, steps: Sequence[int], device: torch.device) -> torch.Tensor:
     """Words that so many runs have added to; they wrap around."""
-    return ((torch.tensor(steps, dtype=torch.int64) * runs + 2**31) % 2**32 - 2**31).to(torch.int32).to(device)
+    return ((torch.tensor(steps, dtype=torch.int64, device=device) * runs + 2**31) % 2**32 - 2**31).to(torch.int32)
 
 
 def _kinds(operations: Sequence[Operation]) -> tuple[Kinds, list[int], list[str]]:

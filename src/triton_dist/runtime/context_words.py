@@ -14,7 +14,7 @@ def first_words(
 
     shmem_words: address of this process's words of the SHMEM barriers.
     """
-    words = torch.zeros(context_layout.TEAM_TABLE // 4, dtype=torch.int32)
+    words = torch.zeros(context_layout.TEAM_TABLE // 4, dtype=torch.int32, device="cpu")
     for offset, value in (
         (context_layout.RANK, rank),
         (context_layout.NUM_RANKS, world_size),

@@ -87,7 +87,7 @@ class ControlGroup:
         team, answer = message
         if team == ranks and isinstance(answer, list):
             return answer
-        other = answer if isinstance(answer, str) else f"rank {root} made a collective call of ranks {list(team)}"
+        other = answer if team == ranks else f"rank {root} made a collective call of ranks {list(team)}"
         raise AllocationMismatchError(
             f"rank {self._rank} made a collective call of the ranks {list(ranks)}, but {other}; "
             "ranks that are in several teams must make the calls of these teams in the same order"

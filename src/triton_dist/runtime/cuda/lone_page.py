@@ -141,7 +141,7 @@ def _mapped(device: int) -> _Page:
 
 def lone_words() -> torch.Tensor:
     """The page of a world of one rank whose heap is not mapped, up to the end of its lists of teams; uint8, on the CPU."""
-    page = torch.zeros(_END_OF_LISTS, dtype=torch.uint8)
+    page = torch.zeros(_END_OF_LISTS, dtype=torch.uint8, device="cpu")
     words = first_words(0, 1, 0, 1)
     page[: words.numel()] = words
     page[context_layout.PEER_MASK : context_layout.PEER_MASK + 16] = 0

@@ -33,7 +33,7 @@ class TeamTable:
         number = (common & -common).bit_length() - 1
         self.free &= ~(1 << number)
         members = self._bytes_at(CONTEXT + TEAM_MEMBERS + number * MEMBERS_PER_TEAM, MEMBERS_PER_TEAM)
-        members[: team.size].copy_(torch.tensor(team.ranks, dtype=torch.uint8))
+        members[: team.size].copy_(torch.tensor(team.ranks, dtype=torch.uint8, device="cpu"))
         self._write(number, (team.ranks[0], team.stride or 0, team.size, team.index))
         return number
 
@@ -45,4 +45,4 @@ class TeamTable:
 
     def _write(self, number: int, words: Sequence[int]) -> None:
         record = self._bytes_at(CONTEXT + TEAM_TABLE + number * TEAM_RECORD_BYTES, TEAM_RECORD_BYTES)
-        record.copy_(torch.tensor(words, dtype=torch.int32).view(torch.uint8))
+        record.copy_(torch.tensor(words, dtype=torch.int32, device="cpu").view(torch.uint8))

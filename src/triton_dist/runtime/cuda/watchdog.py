@@ -62,7 +62,8 @@ class Watchdog:
         self._failure: TritonDistError | None = None
         self._told = False
         self._attempts: list[float | None] = []
-        self._lock = threading.Lock()
+        # A signal handler may come while this thread looks, and look as well.
+        self._lock = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -115,8 +116,6 @@ class Watchdog:
                 self._board.forget_records(layout.STAMP_TIMED_OUT)
                 self._board.abort = 0
         self.raise_failure()
-        if self._bound is not None and not self._attempts:
-            self.set_bound(self._bound)  # the thread has ended with what it found
         return hang
 
     def hold_again(self) -> None:
@@ -167,6 +166,8 @@ class Watchdog:
         if not self.bounded:
             try:
                 return act()
+            except TritonDistError:  # what the ranks told each other
+                raise
             except RuntimeError as error:
                 raise self._broken(what, error) from error
         call = _CallInThread(act)
@@ -177,6 +178,8 @@ class Watchdog:
             raise
         try:
             return call.result()
+        except TritonDistError:
+            raise
         except RuntimeError as error:
             raise self._broken(what, error) from error
 
@@ -211,13 +214,15 @@ class Watchdog:
 
     def _watch(self) -> None:
         next_look_at_peers = 0.0
-        while not self._stop.wait(_PERIOD) and self._failure is None:
+        while not self._stop.wait(_PERIOD):
             now = time.monotonic()
             self.look(peers=now >= next_look_at_peers)
             if now >= next_look_at_peers:
                 next_look_at_peers = now + _PEER_PERIOD
 
     def _fail(self, failure: TritonDistError) -> None:
+        if self._failure is not None:
+            return  # by a signal handler that looked while this was put together
         if not (self._attempts and isinstance(failure, WaitTimeoutError)):  # whoever makes an attempt says what came of it
             tell(f"{type(failure).__name__}: {failure}")
         self._failure = failure

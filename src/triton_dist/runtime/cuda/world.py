@@ -191,7 +191,7 @@ class CudaWorld:
         except TritonDistError:
             self.heap.close()
             raise
-        word = torch.tensor([self._nvshmem.distance], dtype=torch.int64).view(torch.uint8)
+        word = torch.tensor([self._nvshmem.distance], dtype=torch.int64, device="cpu").view(torch.uint8)
         self.heap.bytes_at(context_layout.word_address(context_layout.NVSHMEM_DELTA), 8).copy_(word)
         torch.cuda.synchronize(self.device)
         self.gather("NVSHMEM started")

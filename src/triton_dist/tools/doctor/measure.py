@@ -86,7 +86,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
 def _meet() -> None:
     """All ranks with idle devices; by the host, as this must not depend on what is measured."""
     triton_dist.synchronize()
-    dist.all_reduce(torch.zeros(1))
+    dist.all_reduce(torch.zeros(1, device="cpu"))
 
 
 def _gather(value: Any) -> list[Any]:
