@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 import triton_dist
 from triton_dist.errors import InvalidArgumentError
-from triton_dist.ops import activate, ag_gemm, all_gather, all_reduce, all_to_all, broadcast, gemm_ar, gemm_rs, reduce_scatter, rotary
+from triton_dist.ops import (
+    activate,
+    ag_gemm,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gemm_ar,
+    gemm_rs,
+    reduce_scatter,
+    rotary,
+)
 from triton_dist.ops.gemm.epilogues import Epilogue
 
 COLLECTIVES = {"all_reduce": all_reduce, "all_gather": all_gather, "reduce_scatter": reduce_scatter, "all_to_all": all_to_all}
@@ -125,3 +139,30 @@ def moving_body(dtype: torch.dtype) -> bool:
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_conjugated_numbers(world, dtype):
     assert world(moving_body, 3, args=(dtype,)) == [True] * 3
+
+
+def symmetric_body(lazily: Callable[[torch.Tensor], torch.Tensor]) -> list[str]:
+    """Copies, and views of a peer's memory."""
+    rank, size = triton_dist.rank(), triton_dist.world_size()
+    x = triton_dist.symm_zeros((2, 4), torch.complex64)
+    x.fill_(1 + rank + 2j)
+    barrier()
+    peer = (rank + 1) % size
+    theirs = torch.full_like(x, 1 + peer + 2j)
+    seen = {"peer": triton_dist.symm_peer(lazily(x), peer), "peer, in part": triton_dist.symm_peer(lazily(x)[1:, ::2], peer)}
+    truth = {"peer": lazily(theirs), "peer, in part": lazily(theirs)[1:, ::2]}
+    for name in ("copied from", "copied to", "copied from and to"):
+        target = torch.zeros_like(x)
+        truth[name] = theirs if name.endswith("from and to") else lazily(theirs)
+        source = triton_dist.symm_peer(x, peer)
+        triton_dist.copy_async(lazily(target) if name.endswith("to") else target, lazily(source) if "from" in name else source)
+        seen[name] = target
+    triton_dist.synchronize()
+    wrong = [name for name in truth if not torch.equal(seen[name], truth[name])]
+    barrier()
+    return wrong
+
+
+@pytest.mark.parametrize("lazily", [torch.conj, torch._neg_view, torch.resolve_conj])
+def test_symmetric_memory_is_read_as_a_view_says(world, lazily):
+    assert world(symmetric_body, 2, args=(lazily,)) == [[]] * 2

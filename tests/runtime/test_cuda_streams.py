@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -96,6 +98,35 @@ def test_contiguous_copies_go_to_the_copy_engine(machine, calls):
     machine.copy(destination[1:], source[1:], STREAM)
     at, of = destination.data_ptr() + 16, source.data_ptr() + 16
     assert calls == [("cuMemcpyAsync", at, of, 32, 42), ("record_stream", at), ("record_stream", of)]
+
+
+@pytest.mark.parametrize("lazily", [torch._neg_view, torch.conj])
+@pytest.mark.parametrize("of", ["source", "destination"])
+def test_copies_of_lazy_views_are_kernels(machine, calls, monkeypatch, lazily, of):
+    """The copy engine would move what their memory holds."""
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    source, destination = torch.full((3,), 1 + 2j), torch.zeros(3, dtype=torch.complex64)
+    views = {"source": source, "destination": destination}
+    views[of] = lazily(views[of])
+    machine.copy(views["destination"], views["source"], STREAM)
+    assert torch.equal(views["destination"], views["source"]) and torch.equal(destination, lazily(source))
+    assert "cuMemcpyAsync" not in [call[0] for call in calls]
+
+
+def test_streams_of_a_world_outlive_it(machine, calls, monkeypatch):
+    """torch asks a stream that a tensor was recorded on when it frees the tensor; the next world takes them over."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr(streams, "_idle", {})
+    monkeypatch.setattr(streams.driver, "call", lambda *call: calls.append(call) or next(numbers))
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: (handle, device.index))
+    assert {machine.new_own_stream(), machine.new_own_stream()} == {(1, 0), (2, 0)}
+    machine.close()
+    machine.close()
+    assert {call[0] for call in calls} == {"cuStreamCreate"}
+    other = streams.CudaStreams(SimpleNamespace(device=torch.device("cuda", 1), heap=None, bounded=False))
+    assert other.new_own_stream() == (3, 1), "of another GPU"
+    again = streams.CudaStreams(machine._world)
+    assert sorted(again.new_own_stream() for _ in range(3)) == [(1, 0), (2, 0), (4, 0)]
 
 
 def test_nothing_is_copied_of_nothing(machine, calls):

@@ -33,6 +33,7 @@ from .cuda import device_memory
 from .cuda.blocks import Block, BlockTable, count_dropped, leave_behind, left_over_in, left_over_ranges, merged
 from .cuda.mapping import data_base
 from .cuda.team_table import TeamTable
+from .lazy_views import lazily_like
 from .meeting import Call, check_all_meet, check_same, with_free
 from .offsets import OffsetAllocator, Range
 from .process_world import ProcessWorld, Slots
@@ -408,7 +409,7 @@ def view_of_block(whole: torch.Tensor, like: torch.Tensor, skip: int) -> torch.T
     """The elements of ``like``, with its strides, ``skip`` bytes behind the start of a uint8 tensor."""
     itemsize = like.element_size()
     usable = (whole.numel() - skip) // itemsize * itemsize
-    return whole[skip : skip + usable].view(like.dtype).as_strided(like.shape, like.stride())
+    return lazily_like(whole[skip : skip + usable].view(like.dtype).as_strided(like.shape, like.stride()), like)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -190,7 +190,8 @@ def copy_async(destination: torch.Tensor, source: torch.Tensor, stream: Stream |
     """Copy ``source`` to ``destination`` by the copy engine, in stream order; the host goes on.
 
     Both have the same shape and dtype; either may lie in a peer's symmetric memory (``symm_peer``). The bytes land in pieces and
-    in no given order before the copy is done. Tensors that are not contiguous are copied by a kernel instead.
+    in no given order before the copy is done. Tensors that are not contiguous, or lazily negated or conjugated, are
+    copied by a kernel instead.
     """
     world = require_world("copy_async")
     if destination.shape != source.shape or destination.dtype != source.dtype:

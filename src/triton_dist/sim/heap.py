@@ -27,6 +27,7 @@ from ..errors import (
 )
 from ..runtime.address_map import GUARD_BYTES, STRIDE, rank_of
 from ..runtime.arena import Arena
+from ..runtime.lazy_views import lazily_like
 from ..runtime.offsets import OffsetAllocator, Range
 from ..runtime.symmetric import address_of
 from ..runtime.team import Team
@@ -304,7 +305,8 @@ class SymmetricHeap:
         if start % tensor.element_size():
             raise InvalidArgumentError(f"symm_peer: a {tensor.dtype} view can't start at byte {start} of {block.name!r}")
         whole = torch.frombuffer(block.buffer(rank), dtype=torch.uint8)[: block.nbytes // tensor.element_size() * tensor.element_size()]
-        return whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), start // tensor.element_size())
+        view = whole.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), start // tensor.element_size())
+        return lazily_like(view, tensor)
 
     def find(self, tensor: torch.Tensor, what: str) -> Block:
         """The block that ``tensor`` lies in, freed or not. Raises NotSymmetricError."""

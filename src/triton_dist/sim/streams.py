@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import InvalidArgumentError
+from ..runtime.lazy_views import is_plain
 from ..runtime.streams import Wait, Write
 from .torch_accesses import accesses_of
 from .torch_mode import queue_copy, register
@@ -109,7 +110,7 @@ class SimStreams:
                 self.write_value(step.target, step.value, stream)
 
     def copy(self, destination: torch.Tensor, source: torch.Tensor, stream: int) -> None:
-        if destination.is_contiguous() and source.is_contiguous():
+        if all(tensor.is_contiguous() and is_plain(tensor) for tensor in (destination, source)):
             queue_copy(self._context, destination, source, stream)
         else:
             accesses = accesses_of((source,), (destination,)) if self._context.machine.races is not None else ()

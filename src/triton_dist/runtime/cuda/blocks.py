@@ -113,7 +113,8 @@ def leave_behind(blocks: Sequence[Block]) -> None:
     count_dropped()
     for block in blocks:
         block.freed = True
-    _left_over[:] = [block for block in (*_left_over, *blocks) if not block.dead]
+    own = [block for block in blocks if not block.world_ended]  # the others stand for some that are left over already
+    _left_over[:] = [block for block in (*_left_over, *own) if not block.dead]
 
 
 def left_over_ranges() -> list[Range]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from triton import knobs
 
-from ...errors import AddressInUseError, UnreachablePeerError
+from ...errors import AddressInUseError, TritonDistError, UnreachablePeerError
 from .. import context_layout
 from ..address_map import CONTEXT, STRIDE
 from ..context_words import first_words
@@ -93,15 +94,18 @@ def give_way() -> None:
 
 
 def take_back() -> None:
-    """There is no world any more, or it could not be made; loaded kernels may read the page still. Raises as their loading does."""
+    """There is no world any more, or it could not be made; loaded kernels may read the page still. Warns where they can't."""
     global _taken
     with _lock:
         _taken = False
         if not _readers:
             return
-        here = _current_device()
-        for device in sorted(_readers, key=lambda device: device != here):
-            _provide(device, "kernels that are loaded already, now without a world")
+        try:
+            here = _current_device()
+            for device in sorted(_readers, key=lambda device: device != here):
+                _provide(device, "kernels that are loaded already, now without a world")
+        except TritonDistError as error:
+            warnings.warn(f"kernels with primitives fault now until initialize() is called again: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _provide(device: int, who: str) -> None:

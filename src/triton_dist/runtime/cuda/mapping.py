@@ -33,6 +33,7 @@ class AddressMap:
         self._rank = rank
         self._heap_size = heap_size
         self._undo = UndoStack()
+        self._undo.push(lone_page.take_back)  # when the memory is free again
         ranks = range(world_size)
         try:
             handles: list[Any] = []
@@ -52,7 +53,6 @@ class AddressMap:
 
     def _map_all(self, own: Any, page: Any, shared: dict[int, int]) -> None:
         try:
-            self._undo.push(lone_page.take_back)
             lone_page.give_way()
             self._reserve(CONTEXT)
             map_memory(CONTEXT, driver.granularity(self._device), page, self._device, self._undo)

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InvalidArgumentError
+from ..lazy_views import is_plain
 from ..streams import Wait, Write
 from . import driver
 
 if TYPE_CHECKING:
     from .world import CudaWorld
+
+_idle: dict[int, list[int]] = {}
+"""Streams of worlds that have ended, by device. They are not destroyed: tensors that live on may be recorded on them, and torch asks
+them when it frees these.
+"""
 
 _WAITS = {"ge": 0, "eq": 1}
 """Conditions that a stream can wait for, as the driver numbers them."""
@@ -30,14 +36,15 @@ class CudaStreams:
         return torch.cuda.Stream(self._world.device, priority=priority)
 
     def new_own_stream(self) -> torch.cuda.Stream:
+        idle = _idle.get(self._world.device.index)
         non_blocking = 1
-        self._own.append(int(driver.call("cuStreamCreate", non_blocking)))
+        self._own.append(idle.pop() if idle else int(driver.call("cuStreamCreate", non_blocking)))
         return torch.cuda.ExternalStream(self._own[-1], self._world.device)
 
     def close(self) -> None:
-        """Give back what ``new_own_stream`` made; the device is idle."""
-        while self._own:
-            driver.call("cuStreamDestroy", self._own.pop())
+        """Leave what ``new_own_stream`` made to the next world; the device is idle."""
+        _idle.setdefault(self._world.device.index, []).extend(self._own)
+        self._own.clear()
 
     def current(self) -> torch.cuda.Stream:
         return torch.cuda.current_stream(self._world.device)
@@ -128,7 +135,7 @@ class CudaStreams:
         """By the copy engine where both are contiguous, else by torch's kernel."""
         for tensor in (destination, source):
             self._world.heap.check_alive(tensor, "copy_async")
-        if destination.is_contiguous() and source.is_contiguous():
+        if all(tensor.is_contiguous() and is_plain(tensor) for tensor in (destination, source)):
             size: Any = source.numel() * source.element_size()
             if size:
                 driver.call("cuMemcpyAsync", destination.data_ptr(), source.data_ptr(), size, stream.cuda_stream)

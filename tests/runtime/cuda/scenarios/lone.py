@@ -199,7 +199,33 @@ def taken_addresses_are_an_error_of_the_launch(fake: FakeDriver) -> None:
         assert place() == (0, 1)
 
 
+def a_full_gpu_is_left_in_good_order(fake: FakeDriver) -> None:
+    """Others may have all of its memory but the heap, and there may be no room for a page even then."""
+    full = [False]
+
+    def fault(*arguments: object) -> CUresult | None:
+        return CUresult.CUDA_ERROR_OUT_OF_MEMORY if full[0] and fake.in_use[2] else None
+
+    with process():
+        load(READS)
+        fake.faults = {"cuMemCreate": fault}
+        world = FakeWorld()
+        full[0] = True
+        world.leave()
+        assert place() == (0, 1) and fake.in_use == (1, 1, 1), "the heap makes room for the page"
+        full[0] = False
+        world = FakeWorld()
+        fake.faults = {"cuMemCreate": lambda *arguments: CUresult.CUDA_ERROR_OUT_OF_MEMORY}
+        with pytest.warns(RuntimeWarning, match="fault now until initialize"):
+            world.leave()
+        fake.faults = {}
+        assert fake.in_use == (0, 0, 0)
+        FakeWorld().leave()
+        assert place() == (0, 1)
+
+
 SCENARIOS = [
+    a_full_gpu_is_left_in_good_order,
     kernels_without_a_world_have_a_page,
     a_thread_without_a_gpu_gets_torchs,
     a_world_takes_the_page_and_gives_it_back,
