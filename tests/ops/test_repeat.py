@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -222,3 +224,62 @@ def test_tensors_that_are_elsewhere(monkeypatch):
         with pytest.raises(InvalidArgumentError, match=rf"all_gather: x is on {x.device}, .* run on cuda:1"):
             arguments.check_device("all_gather", x, "auto")
         arguments.check_device("all_gather", x, "library")
+
+
+def body_by_group() -> tuple[int, list[bool]]:
+    """The ranks of a team and of the world are the same, but who may do the call is not."""
+    size = triton_dist.world_size()
+    team = triton_dist.make_team(range(size))
+    x, kept = torch.ones(64 * size, device=triton_dist.device()), []
+    outs = {
+        "all_reduce": x.clone(),
+        "all_gather": x.repeat(size),
+        "reduce_scatter": x[:64].clone(),
+        "broadcast": x.clone(),
+        "all_to_all": x.clone(),
+    }
+    operators = {
+        "all_reduce": all_reduce,
+        "all_gather": all_gather,
+        "reduce_scatter": reduce_scatter,
+        "broadcast": broadcast,
+        "all_to_all": all_to_all,
+    }
+    for name, operator in operators.items():
+        operator(x, out=outs[name], group=team)
+    calls = Calls.here("a test", team)
+    before = len(calls._prepared)
+    for name, operator in operators.items():
+        operator(x, out=outs[name])
+        kept.append(len(calls._prepared))
+    return before, kept
+
+
+def test_a_call_of_a_team_is_not_one_of_a_process_group(everywhere):
+    """A library may do the latter; ranks whose tensors lie otherwise would go there while the others do not."""
+    assert triton_dist.simulate(body_by_group, world_size=2) == [(5, [6, 7, 8, 9, 10])] * 2
+
+
+def test_two_threads_launch_the_same_call_with_tensors_of_their_own():
+    launched, interval = [], sys.getswitchinterval()
+    prepared = object.__new__(repeat._Prepared)
+    prepared._places, prepared._values = [(0, 0), (1, 1)], [0, 0, 5]
+    prepared._runner = lambda *values, stream: launched.append(values)
+
+    def launch() -> None:
+        given = torch.empty(4), torch.empty(4)
+        kept.append(given)
+        for _ in range(20_000):
+            prepared.run(given, 0)
+
+    kept: list = []
+    threads = [threading.Thread(target=launch) for _ in range(3)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert set(launched) == {(x.data_ptr(), out.data_ptr(), 5) for x, out in kept} and len(launched) == 60_000

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -124,3 +126,43 @@ def test_what_makes_calls_the_same():
     assert len({key(), *different}) == 1 + len(different)
     for nothing in (key(a=3), key(method=["fused"]), key(tiles=[1]), key(scales=(2.0, scale))):
         assert nothing is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "settings"),
+    [
+        (torch.float32, {"allow_tf32": (False, True)}),
+        (torch.float16, {"allow_fp16_reduced_precision_reduction": (False, True), "allow_fp16_accumulation": (False, True)}),
+        (torch.bfloat16, {"allow_bf16_reduced_precision_reduction": (False, True)}),
+        (torch.float8_e4m3fn, {}),
+    ],
+)
+def test_a_product_is_another_one_with_other_settings_of_the_library(dtype, settings):
+    backend = torch.backends.cuda.matmul
+    a = torch.zeros(4, 8).to(dtype)
+    keys = set()
+    for name, values in settings.items():
+        before = getattr(backend, name)
+        try:
+            for value in values:
+                setattr(backend, name, value)
+                keys.add(Request(a, a).key("ag_gemm", a))
+        finally:
+            setattr(backend, name, before)
+    assert None not in keys and len(keys) >= len(settings) + bool(settings)
+    assert Request(a, a, group=Team(0, (0, 1))).key("ag_gemm", a) not in (None, Request(a, a).key("ag_gemm", a))
+
+
+def test_the_precision_of_float32_is_read_whatever_sets_it():
+    """torch refuses to read the older settings in a program that uses the newer ones."""
+    program = (
+        "import torch\n"
+        "from triton_dist.ops.gemm.operands import library_modes\n"
+        "seen = [library_modes(torch.float32)]\n"
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'\n"
+        "seen.append(library_modes(torch.float32))\n"
+        "torch.set_float32_matmul_precision('highest')\n"
+        "seen.append(library_modes(torch.float32))\n"
+        "assert seen[0] != seen[1] != seen[2], seen"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

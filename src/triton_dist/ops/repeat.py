@@ -43,7 +43,7 @@ class _Prepared:
 
     def run(self, given: tuple[torch.Tensor, ...], stream: Hashable) -> None:
         addresses = [tensor.data_ptr() for tensor in given]
-        values = self._values
+        values = self._values.copy()  # another thread may launch it, too
         for place, number in self._places:
             values[place] = addresses[number]
         self._runner(*values, stream=stream)  # or Triton asks torch which it is

@@ -79,7 +79,7 @@ def all_gather(
         raise InvalidArgumentError(f"all_gather: x has to be a tensor with at least one dimension, got {x!r}")
     shape = (team.size * x.shape[0], *x.shape[1:])
     out = made(shape, x) if out is None else out
-    if again("all_gather", team, (method, exact), x, out):
+    if again("all_gather", team, (method, exact, group), x, out):
         return out
     check_method("all_gather", method, exact, group, METHODS)
     check_device("all_gather", x, method)
@@ -101,7 +101,7 @@ def all_gather(
                 return moving_launch("all_gather", part, target, team, group, plan)
             return gather_launch(part, target, team, group)
 
-        repeated("all_gather", team, (method, exact), (part, target), make)
+        repeated("all_gather", team, (method, exact, group), (part, target), make)
     return out
 
 

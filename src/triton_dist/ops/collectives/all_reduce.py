@@ -109,7 +109,7 @@ def all_reduce(
     check_tensor("all_reduce", x)
     out = made(x.shape, x) if out is None else out
     placed = in_place(x, team), isinstance(out, torch.Tensor) and in_place(out, team)
-    constants = method, exact, op, placed
+    constants = method, exact, group, op, placed
     if again("all_reduce", team, constants, x, out):
         return out
     check_method("all_reduce", method, exact, group, METHODS)

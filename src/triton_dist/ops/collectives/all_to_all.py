@@ -229,7 +229,7 @@ def _launch(x, out, splits, received, row: int, rows: int, team: Team, group: ob
 
 def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object, method: str, exact: bool) -> torch.Tensor:
     out = made(x.shape, x) if out is None else out
-    if again("all_to_all", team, (method, exact), x, out):
+    if again("all_to_all", team, (method, exact, group), x, out):
         return out
     check_device("all_to_all", x, method)
     rows_of_ranks("all_to_all", x, team.size)
@@ -253,7 +253,7 @@ def _equal(x: torch.Tensor, out: torch.Tensor | None, team: Team, group: object,
             return moving_launch("all_to_all", given, target, team, group, plan)
         return equal_launch(given, target, team, group)
 
-    repeated("all_to_all", team, (method, exact), (given, target), make)
+    repeated("all_to_all", team, (method, exact, group), (given, target), make)
     return out
 
 

@@ -92,7 +92,7 @@ def broadcast(
     team = find_team(group, "broadcast")
     check_tensor("broadcast", x)
     source = _place_of(src, team)
-    constants = method, exact, source
+    constants = method, exact, group, source
     written = x if out is None else out
     if again("broadcast", team, constants, x, written):
         return written

@@ -100,7 +100,7 @@ def reduce_scatter(
     check_tensor("reduce_scatter", x)
     shape = (rows_of_ranks("reduce_scatter", x, team.size), *x.shape[1:])
     out = made(shape, x) if out is None else out
-    constants = method, exact, op
+    constants = method, exact, group, op
     if again("reduce_scatter", team, constants, x, out):
         return out
     check_method("reduce_scatter", method, exact, group, METHODS)

@@ -69,8 +69,9 @@ class Request:
         None for what is no call, as the checks will say, and where a tensor is a lazily negated view, which is copied at each call.
         """
         epilogue = self.epilogue.identity() if isinstance(self.epilogue, Epilogue) else self.epilogue
-        seen: list[Hashable] = [what, self.method, self.tiles, self.pieces, epilogue]
+        seen: list[Hashable] = [what, self.group, self.method, self.tiles, self.pieces, epilogue]
         try:
+            seen.append(library_modes(self.a.dtype))
             for tensor in (self.a, self.b, self.bias, out, self.scale_a, self.scale_b, self.gathered):
                 if tensor is None:
                     seen.append(None)
@@ -83,6 +84,17 @@ class Request:
         except (AttributeError, TypeError):  # no tensor, or nothing that decides
             return None
         return key
+
+
+def library_modes(dtype: torch.dtype) -> Hashable:
+    """The settings of torch, by name in ``torch.backends.cuda.matmul``, that decide how a library multiplies such operands on CUDA."""
+    # As the properties of these names do, but those of float32 can't be read where a program uses the old and the new one.
+    if dtype == torch.float32:
+        newer = getattr(torch._C, "_get_fp32_precision_getter", None)
+        return newer("cuda", "matmul") if newer is not None else torch._C._get_cublas_allow_tf32()
+    if dtype == torch.float16:
+        return torch._C._get_cublas_allow_fp16_reduced_precision_reduction(), torch._C._get_cublas_allow_fp16_accumulation()
+    return torch._C._get_cublas_allow_bf16_reduced_precision_reduction() if dtype == torch.bfloat16 else None
 
 
 def checked_operands(what: str, request: Request, *, a_name: str = "a", rows_in_line: bool = False) -> Operands:
