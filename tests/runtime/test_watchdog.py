@@ -285,7 +285,7 @@ def test_a_killed_peer_ends_the_waits_and_is_named(board, watch, peer, capfd):
     began = time.monotonic()
     process.kill()  # nobody waits for it: a zombie is gone, too
     wait_until(lambda: watchdog.failure)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
     assert kernels.aborted.wait(SOON)
     with pytest.raises(PeerLostError) as caught:
         watchdog.raise_failure()

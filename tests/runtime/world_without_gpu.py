@@ -127,7 +127,7 @@ def finalize_tells() -> None:
             triton_dist.finalize()
             raise AssertionError("no error")
         except (WaitTimeoutError, PeerLostError):
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 60
 
 
 def killed() -> None:
@@ -143,7 +143,7 @@ def killed() -> None:
         here.gather("never")
         raise AssertionError("no error")
     except PeerLostError as error:
-        assert "was killed" in str(error) and time.monotonic() - began < 10
+        assert "was killed" in str(error) and time.monotonic() - began < 45, "gone long before the bound of 60 s"
     assert kernels.aborted.wait(5)
     triton_dist.finalize()
 

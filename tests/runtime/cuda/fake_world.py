@@ -30,7 +30,7 @@ from triton_dist.runtime.cuda.world import CudaWorld
 from triton_dist.runtime.symmetric import address_of
 
 HEAP = 16 << 20
-DEADLINE = 150.0
+DEADLINE = 400.0
 """Seconds for all scenarios of one set of ranks."""
 
 

@@ -40,7 +40,7 @@ def outcomes(ranks: int) -> dict[str, list[str]]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=450,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -19,7 +19,8 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import METHODS, check_apart, check_device, check_method, check_output, check_tensor, library_can, made, process_group_of
+from ..tensors import check_tensor
+from .arguments import METHODS, check_apart, check_device, check_method, check_output, library_can, made, process_group_of
 from .low_latency import moving_launch, pays
 from .plans import Plan, chosen
 from .staging import LINE, begin_call, end_call, meet, peer_pointers, staging_of
@@ -74,7 +75,7 @@ def all_gather(
     TuningTableError.
     """
     team = find_team(group, "all_gather")
-    check_tensor("all_gather", x)
+    check_tensor("all_gather", "x", x)
     if x.dim() == 0:
         raise InvalidArgumentError(f"all_gather: x has to be a tensor with at least one dimension, got {x!r}")
     shape = (team.size * x.shape[0], *x.shape[1:])

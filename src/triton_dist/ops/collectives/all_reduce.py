@@ -22,13 +22,13 @@ import triton_dist.language as dl
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
+from ..tensors import check_tensor
 from .arguments import (
     LIBRARY_OPERATIONS,
     check_apart,
     check_device,
     check_method,
     check_output,
-    check_tensor,
     library_reduces,
     made,
     process_group_of,
@@ -36,7 +36,7 @@ from .arguments import (
 from .low_latency import pays, reducing_launch
 from .places import in_place
 from .plans import Plan, chosen
-from .reduction import accumulator_of, reduce_staged
+from .reduction import accumulator_of, reduce_staged, rounded
 from .staging import MAX_PROGRAMS, begin_call, end_call, meet, programs_for, staging_of
 from .two_shot import MOST_PROGRAM_BYTES, two_shot_launch
 from .words import dense, round_up
@@ -75,7 +75,7 @@ def one_shot_kernel(
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
         total = reduce_staged(peers, slot + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
-        tl.store(out + offset, total.to(out.dtype.element_ty), mask=(offset < end) & (offset < count))
+        tl.store(out + offset, rounded(total, out.dtype.element_ty), mask=(offset < end) & (offset < count))
     end_call(epochs, now)
 
 
@@ -106,7 +106,7 @@ def all_reduce(
     TuningTableError.
     """
     team = find_team(group, "all_reduce")
-    check_tensor("all_reduce", x)
+    check_tensor("all_reduce", "x", x)
     out = made(x.shape, x) if out is None else out
     placed = in_place(x, team), isinstance(out, torch.Tensor) and in_place(out, team)
     constants = method, exact, group, op, placed
@@ -202,5 +202,6 @@ def one_shot_launch(x: torch.Tensor, out: torch.Tensor, team: Team, group: objec
 
 def _by_library(x: torch.Tensor, out: torch.Tensor, op: str, group: object) -> None:
     if out.data_ptr() != x.data_ptr() or not x.is_contiguous():
-        out.copy_(x)
+        with torch.no_grad():  # as by the kernels, there is no gradient
+            out.copy_(dense(x))  # which may lie in out in another order
     dist.all_reduce(out, op=LIBRARY_OPERATIONS[op], group=process_group_of(group))

@@ -22,13 +22,13 @@ from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team, in_capture
+from ..tensors import check_tensor, overlap
 from .arguments import (
     METHODS,
     check_apart,
     check_device,
     check_method,
     check_output,
-    check_tensor,
     library_can,
     made,
     process_group_of,
@@ -157,7 +157,7 @@ def all_to_all(
     Raises InvalidArgumentError, NotInitializedError, AllocationMismatchError, HeapFullError, UnreachablePeerError, CaptureError.
     """
     team = find_team(group, "all_to_all")
-    check_tensor("all_to_all", x)
+    check_tensor("all_to_all", "x", x)
     check_method("all_to_all", method, exact, group, METHODS)
     if splits is None:
         if capacity is not None or received is not None or check:
@@ -172,13 +172,15 @@ def all_to_all(
     if received is None:
         received = torch.empty(team.size, dtype=splits.dtype, device=x.device)
     _check_splits("received", received, team, x)
-    if received.dtype != splits.dtype or received.data_ptr() == splits.data_ptr():
+    if received.dtype != splits.dtype or overlap(received, splits):
         raise InvalidArgumentError(f"all_to_all: received, {received.dtype}, has to be memory of its own of splits' dtype {splits.dtype}")
     shape = (_capacity(out, capacity), *x.shape[1:])
     out = made(shape, x) if out is None else out
     check_output("all_to_all", out, shape, x)
     given = dense(x)
     check_apart("all_to_all", given, out, same_at=None)
+    if any(overlap(words, out) for words in (splits, received)) or overlap(received, given):
+        raise InvalidArgumentError("all_to_all: splits and received share memory with out, or received with x; let each have its own")
     if check and in_capture("all_to_all"):
         raise CaptureError(
             "all_to_all: check=True reads received on the host, which a CUDA graph can't record; leave it out, and look at received "

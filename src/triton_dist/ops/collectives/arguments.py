@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import InvalidArgumentError
 from ...runtime.world import current_world, require_world
+from ..tensors import check_tensor
 
 METHODS = ("auto", "ll", "one_shot", "library")
 """Of the collectives but all_reduce: the low-latency kernel, the one that stages, and torch.distributed."""
@@ -20,16 +21,10 @@ LIBRARY_DTYPES = (
 LIBRARY_OPERATIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
-def check_tensor(what: str, x: object) -> None:
-    """Raises InvalidArgumentError unless ``x`` is a tensor."""
-    if not isinstance(x, torch.Tensor):
-        raise InvalidArgumentError(f"{what}: x has to be a tensor, got {x!r}")
-
-
 def check_device(what: str, x: torch.Tensor, method: str) -> None:
     """Raises InvalidArgumentError where x is not where this rank's kernels run; ``torch.distributed`` may be asked for it all the same."""
     device = require_world(what).device
-    if device.type == "cuda" and x.device != device and method != "library":
+    if x.device != device and method != "library":
         raise InvalidArgumentError(
             f"{what}: x is on {x.device}, and this rank's kernels run on {device}: move it there, x.to(triton_dist.device()), "
             "or leave it to torch.distributed by method='library'"
@@ -53,8 +48,8 @@ def made(shape: Sequence[int], x: torch.Tensor) -> torch.Tensor:
 
 def check_output(what: str, out: object, shape: Sequence[int], x: torch.Tensor) -> None:
     """Raises InvalidArgumentError unless ``out`` has this shape, x's dtype and device, and is written as it lies in memory."""
-    if not isinstance(out, torch.Tensor):
-        raise InvalidArgumentError(f"{what}: out has to be a tensor or None, got {out!r}")
+    check_tensor(what, "out", out)
+    assert isinstance(out, torch.Tensor)
     if out.shape != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
         raise InvalidArgumentError(
             f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "

@@ -22,7 +22,8 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from .arguments import METHODS, check_apart, check_device, check_method, check_output, check_tensor, library_can, process_group_of
+from ..tensors import check_tensor
+from .arguments import METHODS, check_apart, check_device, check_method, check_output, library_can, process_group_of
 from .low_latency import broadcasting_launch, pays
 from .plans import Plan, chosen
 from .reduction import staging_at
@@ -90,7 +91,7 @@ def broadcast(
     TuningTableError.
     """
     team = find_team(group, "broadcast")
-    check_tensor("broadcast", x)
+    check_tensor("broadcast", "x", x)
     source = _place_of(src, team)
     constants = method, exact, group, source
     written = x if out is None else out
@@ -103,6 +104,10 @@ def broadcast(
     nbytes = x.numel() * x.element_size()
     if nbytes == 0:
         return written
+    if out is None and torch._debug_has_internal_overlap(x) == 1:
+        raise InvalidArgumentError(
+            f"broadcast: x, {tuple(x.shape)} with strides {x.stride()}, is written, but its elements share memory; pass out="
+        )
     given = dense(x)
     target = given if out is None else out
     check_apart("broadcast", given, target, same_at=0)
@@ -112,7 +117,8 @@ def broadcast(
         plan = chosen("broadcast", nbytes, team, own, METHODS, choose_method) if method == "auto" else Plan(method)
         if plan.method == "library":
             if team.index == source and target.data_ptr() != given.data_ptr():
-                target.copy_(given)
+                with torch.no_grad():
+                    target.copy_(given)
             dist.broadcast(target.view(-1).view(torch.uint8), src=team.ranks[source], group=process_group_of(group))
             return None
         if plan.method == "ll":
@@ -121,7 +127,8 @@ def broadcast(
 
     repeated("broadcast", team, constants, (given, target), make)
     if out is None and given.data_ptr() != x.data_ptr() and team.index != source:
-        x.copy_(given)
+        with torch.no_grad():  # the kernels write to a parameter, too
+            x.copy_(given)
     return written
 
 

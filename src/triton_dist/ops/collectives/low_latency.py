@@ -33,7 +33,7 @@ from ...runtime.symmetric import symm_zeros
 from ...triton_dtypes import TRITON_DTYPES
 from ..team import Team, peer_addresses, workspace
 from .plans import Plan
-from .reduction import averaged, combine
+from .reduction import averaged, combine, rounded
 from .staging import MAX_PROGRAMS
 from .words import word_of
 
@@ -89,7 +89,7 @@ def _reduce_part(
     for rank in tl.static_range(1, SIZE):
         element = (tl.where(index == rank, mine, theirs[rank]) >> SHIFT).to(INTEGER).to(ELEMENT, bitcast=True)
         total = combine(total, element.to(SUM), OP)
-    return averaged(total, OP, SIZE).to(ELEMENT)
+    return rounded(averaged(total, OP, SIZE), ELEMENT)
 
 
 @triton.jit

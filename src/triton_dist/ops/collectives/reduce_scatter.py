@@ -19,6 +19,7 @@ import triton_dist.language as dl
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
+from ..tensors import check_tensor
 from .arguments import (
     LIBRARY_OPERATIONS,
     METHODS,
@@ -26,7 +27,6 @@ from .arguments import (
     check_device,
     check_method,
     check_output,
-    check_tensor,
     library_reduces,
     made,
     process_group_of,
@@ -34,7 +34,7 @@ from .arguments import (
 )
 from .low_latency import pays, reducing_launch
 from .plans import Plan, chosen
-from .reduction import UNROLLED, accumulator_of, reduce_staged
+from .reduction import UNROLLED, accumulator_of, reduce_staged, rounded
 from .staging import begin_call, copy_parts, end_call, meet, programs_for, staging_of
 from .words import dense, round_up
 
@@ -68,7 +68,7 @@ def reduce_scatter_kernel(
     for first in range(begin, end, BLOCK):
         offset = first + tl.arange(0, BLOCK)
         total = reduce_staged(peers, mine + offset, offset < end, staging.dtype.element_ty, SUM, OP, SIZE)
-        tl.store(out + offset, total.to(out.dtype.element_ty), mask=(offset < end) & (offset < count))
+        tl.store(out + offset, rounded(total, out.dtype.element_ty), mask=(offset < end) & (offset < count))
     end_call(epochs, now)
 
 
@@ -97,7 +97,7 @@ def reduce_scatter(
     TuningTableError.
     """
     team = find_team(group, "reduce_scatter")
-    check_tensor("reduce_scatter", x)
+    check_tensor("reduce_scatter", "x", x)
     shape = (rows_of_ranks("reduce_scatter", x, team.size), *x.shape[1:])
     out = made(shape, x) if out is None else out
     constants = method, exact, group, op

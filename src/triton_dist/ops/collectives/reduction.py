@@ -64,6 +64,26 @@ def averaged(total, OP: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
+def rounded(total, ELEMENT: tl.constexpr):
+    """What has been added up as an element, rounded once, as torch rounds: to the nearest, of two the even one.
+
+    What is too large for e5m2 is infinity, and for e4m3fn, which has none, the largest number; a GPU's own conversion makes that of both.
+    """
+    if tl.float8e5 == ELEMENT:
+        word = total.to(tl.uint32, bitcast=True)
+        size = word & 0x7FFFFFFF
+        normal = (size + 0xFFFFF + (size >> 21 & 1) >> 21) - (112 << 2)
+        # An fp32 sum with 192 is a multiple of 2**-16, the distance between numbers below the normal ones.
+        below = (size.to(tl.float32, bitcast=True) + 192.0).to(tl.uint32, bitcast=True) - 0x43400000
+        bits = tl.minimum(tl.where(size < 0x38800000, below, normal), 0x7C)
+        bits = tl.where(size > 0x7F800000, 0x7F, bits) | (word >> 24 & 0x80)
+        result = bits.to(tl.uint8).to(tl.float8e5, bitcast=True)
+    else:
+        result = total.to(ELEMENT)
+    return result
+
+
+@triton.jit
 def reduce_staged(
     peer_staging, offset, mask, ELEMENT: tl.constexpr, SUM: tl.constexpr, OP: tl.constexpr, SIZE: tl.constexpr
 ):  # fmt: skip

@@ -32,7 +32,7 @@ from .places import (
     pointers_at,
 )
 from .plans import Plan
-from .reduction import UNROLLED, accumulator_of, averaged, combine, reduce_at
+from .reduction import UNROLLED, accumulator_of, averaged, combine, reduce_at, rounded
 from .staging import LINE, MAX_PROGRAMS, copy_parts, programs_for
 from .words import round_up
 
@@ -51,7 +51,7 @@ def _reduce_to_all(
         targets = pointers_at(peer_staging, places + size, ELEMENT, SIZE)
         for first in range(begin, end, BLOCK):
             inner = first + tl.arange(0, BLOCK)
-            total = reduce_at(sources, first_element + inner, inner < end, SUM, OP, SIZE).to(ELEMENT)
+            total = rounded(reduce_at(sources, first_element + inner, inner < end, SUM, OP, SIZE), ELEMENT)
             for rank in tl.static_range(SIZE):
                 tl.store(targets[rank] + (first_element + inner), total, mask=inner < end)
     else:
@@ -61,7 +61,7 @@ def _reduce_to_all(
             total = tl.load(pointer_at(peer_staging, places, 0, ELEMENT) + offset, mask=inside).to(SUM)
             for rank in range(1, SIZE):
                 total = combine(total, tl.load(pointer_at(peer_staging, places, rank, ELEMENT) + offset, mask=inside).to(SUM), OP)
-            total = averaged(total, OP, SIZE).to(ELEMENT)
+            total = rounded(averaged(total, OP, SIZE), ELEMENT)
             for rank in range(SIZE):
                 tl.store(pointer_at(peer_staging, places + size, rank, ELEMENT) + offset, total, mask=inside)
 

@@ -98,6 +98,8 @@ def _checked(operator: Operator, request: Request, team: Team) -> Call:
         raise InvalidArgumentError(f"{what}: method={request.method!r} is not known; use 'auto' or one of {operator.methods}")
     out = checked_output(what, request.out, operator.result_rows(operands.a.shape[0], team), operands, strided=operator.gathers)
     if request.tiles is not None:
+        if not isinstance(request.tiles, Tiles):
+            raise InvalidArgumentError(f"{what}: tiles={request.tiles!r}; give a Tiles, or None")
         check_tiles(request.tiles, operator.most_blocks, operands.a.element_size())
     if request.pieces is not None and not (type(request.pieces) is int and 1 <= request.pieces <= MAX_PIECES):
         raise InvalidArgumentError(f"{what}: pieces={request.pieces!r}; give a number from 1 to {MAX_PIECES}, or None")

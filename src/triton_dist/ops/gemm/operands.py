@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...errors import InvalidArgumentError
+from ..tensors import check_here, check_written, overlap
 from .epilogues import Epilogue, as_epilogue
 from .plan import Tiles
 
@@ -103,16 +104,19 @@ def checked_operands(what: str, request: Request, *, a_name: str = "a", rows_in_
     what: the operator. a_name: what it calls A. rows_in_line: A's rows have to lie in memory one behind the other.
     """
     a, b, bias, out, out_dtype = request.a, request.b, request.bias, request.out, request.out_dtype
+    given = {a_name: a, "b": b, "bias": bias, "scale_a": request.scale_a, "scale_b": request.scale_b, "out": out}
+    for name, tensor in given.items():
+        if tensor is not None or name in (a_name, "b"):
+            check_here(what, name, tensor)
     for name, tensor in ((a_name, a), ("b", b)):
-        if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
-            seen = f"shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else repr(type(tensor))
-            raise InvalidArgumentError(f"{what}: {name} has to be a matrix, got {seen}")
+        if tensor.dim() != 2:
+            raise InvalidArgumentError(f"{what}: {name} has to be a matrix, got shape {tuple(tensor.shape)}")
     if a.dtype not in DTYPES or b.dtype != a.dtype:
         raise InvalidArgumentError(f"{what}: {a_name} is {a.dtype} and b {b.dtype}; both have to be one of {DTYPES}")
     if a.shape[1] != b.shape[0]:
         raise InvalidArgumentError(f"{what}: {a_name} is {tuple(a.shape)} and b {tuple(b.shape)}; the inner sizes have to be equal")
-    given = [scale for scale in (request.scale_a, request.scale_b) if scale is not None]
-    if given and (a.dtype not in FP8 or len(given) != 2 or any(scale.numel() != 1 or scale.dtype != torch.float32 for scale in given)):
+    scales = [scale for scale in (request.scale_a, request.scale_b) if scale is not None]
+    if scales and (a.dtype not in FP8 or len(scales) != 2 or any(scale.numel() != 1 or scale.dtype != torch.float32 for scale in scales)):
         raise InvalidArgumentError(f"{what}: scale_a and scale_b go together, with fp8 inputs, and are one fp32 element each")
     if out_dtype is None:
         out_dtype = out.dtype if out is not None else torch.bfloat16 if a.dtype in FP8 else a.dtype
@@ -123,7 +127,7 @@ def checked_operands(what: str, request: Request, *, a_name: str = "a", rows_in_
         raise InvalidArgumentError(
             f"{what}: bias is {tuple(bias.shape)} {bias.dtype}; it has to be {(b.shape[1],)} {out_dtype}, contiguous"
         )
-    pair = None if len(given) != 2 else (given[0].resolve_neg(), given[1].resolve_neg())
+    pair = None if len(scales) != 2 else (scales[0].resolve_neg(), scales[1].resolve_neg())
     a, b, bias = a.resolve_neg(), b.resolve_neg(), None if bias is None else bias.resolve_neg()
     # A library takes fp8 rows only as they lie in memory one behind the other.
     a = a.contiguous() if rows_in_line or a.dtype in FP8 else a
@@ -138,15 +142,22 @@ def checked_output(what: str, out: torch.Tensor | None, rows: int, operands: Ope
     wanted = (rows, operands.columns)
     if out is None:
         out = torch.empty(wanted, dtype=operands.out_dtype, device=operands.a.device)
-    in_line = out.is_contiguous() or (strided and out.dim() == 2 and out.stride(1) == 1)
+    in_line = out.is_contiguous() or (strided and out.dim() == 2 and out.stride(1) == 1 and out.stride(0) >= out.shape[1])
     if tuple(out.shape) != wanted or out.dtype != operands.out_dtype or not in_line:
-        layout = "with last stride 1" if strided else "contiguous"
+        layout = "with rows in line that do not overlap" if strided else "contiguous"
         raise InvalidArgumentError(
             f"{what}: out is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; it has to be {wanted} {operands.out_dtype}, "
             f"{layout}"
         )
     if out.is_neg():
         raise InvalidArgumentError(f"{what}: out is a lazily negated view, which no kernel writes; pass what it is a view of")
+    check_written(what, out)
+    for read in (operands.a, operands.b, operands.bias, *(operands.scales or ())):
+        if read is not None and overlap(out, read):
+            raise InvalidArgumentError(
+                f"{what}: out shares memory with an operand of shape {tuple(read.shape)}, which is read while out is written; let it have "
+                "memory of its own, or pass a clone of the operand"
+            )
     if operands.epilogue is not None:
         operands.epilogue.check(what, out)
     return out
