@@ -201,7 +201,7 @@ def linears(**others) -> dict:
         (lambda: made(group="tensor"), "group='tensor' must be a torch.distributed process group"),
         (lambda: made()(torch.randn(HIDDEN)), "it has to be (tokens, hidden_size) or"),
         (lambda: made()(torch.randn(4, 8)), "x is (4, 8)"),
-        (lambda: made(rope_theta=1.0)(torch.randn(4, HIDDEN), positions=torch.arange(4)), "one for each of 8 tokens"),
+        (lambda: made(rope_theta=1.0)(torch.randn(4, HIDDEN), positions=torch.arange(4)), "an integer for each of 8 tokens"),
         (lambda: made()(torch.randn(4, HIDDEN), cache=made().make_cache(1, 8)), "a cache keeps no gradients"),
         (lambda: made().make_cache(0, 8), "KVCache: batch=0 must be a positive integer"),
         (lambda: cached(batch=2), "x has a batch of 1, but the cache was made for 2"),
@@ -246,3 +246,41 @@ def test_attention_that_does_not_wait_for_the_heads_is_a_race(monkeypatch):
         except errors.TritonDistError as error:
             seen.add(type(error).__name__)
     assert "DataRaceError" in seen
+
+
+def without_tokens(form: str, grad: bool) -> bool:
+    layer = TPAttention(HIDDEN, 4, rope_theta=100.0, bias=True, sequence_parallel=form == "scattered")
+    shapes = [(0, HIDDEN), (0, 2, HIDDEN), (2, 0, HIDDEN)]
+    with torch.set_grad_enabled(grad):
+        return all(layer(torch.empty(shape, device=triton_dist.device())).shape == shape for shape in shapes)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("form", ["scattered", "replicated"])
+def test_no_tokens_and_no_sequences(world, form, grad):
+    assert world(without_tokens, 2, args=(form, grad)) == [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [(torch.arange(8.0), "an integer for each"), ([0] * 8, "has to be a tensor"), (torch.arange(7), "for each of 8 tokens")],
+)
+@pytest.mark.parametrize("rope_theta", [None, 100.0])
+def test_positions_are_looked_at_with_and_without_rotation(positions, message, rope_theta):
+    def call():
+        TPAttention(HIDDEN, 4, rope_theta=rope_theta)(torch.randn(4, HIDDEN), positions=positions)
+
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        triton_dist.simulate(call, 2)
+
+
+def test_a_cache_of_another_layer():
+    def call(heads, dtype):
+        layer = TPAttention(HIDDEN, 4, sequence_parallel=False)
+        cache = TPAttention(HIDDEN, heads, sequence_parallel=False, dtype=dtype).make_cache(1, 4)
+        with torch.no_grad():
+            layer(torch.randn(2, 1, HIDDEN), cache=cache)
+
+    for heads, dtype in ((2, torch.float32), (4, torch.float16)):
+        with pytest.raises(errors.InvalidArgumentError, match="the cache was made for"):
+            triton_dist.simulate(call, 2, args=(heads, dtype))

@@ -17,7 +17,7 @@ import triton_dist
 from tests.differences import relative_error
 from tests.layers.references import gradient_error, leaf, mlp_reference, mlp_state
 from triton_dist import errors
-from triton_dist.layers import TPMLP, parallel_linear, placement, tp_mlp
+from triton_dist.layers import TPMLP, ColumnParallelLinear, TPAttention, parallel_linear, placement, tp_mlp
 from triton_dist.runtime.team import Team
 
 HIDDEN, INTERMEDIATE = 24, 48
@@ -351,3 +351,56 @@ def test_a_bias_whose_gradient_is_not_added_up_is_wrong(monkeypatch):
     monkeypatch.setattr(parallel_linear.SummedGradient, "apply", lambda x, group: x)
     found = triton_dist.simulate(both_ways, 2, args=("scattered", (5,), torch.float32), kwargs={"bias": True})
     assert max(found) > 0.1
+
+
+def hooked(where: str, kind: str) -> bool:
+    """What a hook keeps stays as it was: later calls have no memory in common with it."""
+    layer = TPMLP(HIDDEN, INTERMEDIATE, bias=True, sequence_parallel=False)
+    attention = TPAttention(HIDDEN, 4, sequence_parallel=False)
+    kept, values = [], []
+
+    def keep(module, given, made=None):
+        tensor = given[0] if made is None else made
+        kept.append(tensor)
+        values.append(tensor.clone())
+
+    module = {"gate_up": layer.gate_up, "down": layer.down, "qkv": attention.qkv}.get(where)
+    if module is None:
+        handle = nn.modules.module.register_module_forward_hook(keep)
+    else:
+        handle = module.register_forward_hook(keep) if kind == "after" else module.register_forward_pre_hook(keep)
+    try:
+        with torch.no_grad():
+            for call in range(3):
+                x = torch.full((4, HIDDEN), call + 1.0, device=triton_dist.device())
+                layer(x), attention(x)
+    finally:
+        handle.remove()
+    triton_dist.synchronize()
+    return len(kept) >= 3 and all(torch.equal(tensor, value) for tensor, value in zip(kept, values, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"), [("gate_up", "after"), ("down", "before"), ("down", "after"), ("qkv", "after"), ("everywhere", "after")]
+)
+def test_hooks_may_keep_what_they_see(where, kind):
+    assert triton_dist.simulate(hooked, 1, args=(where, kind)) == [True]
+
+
+@pytest.mark.parametrize(
+    ("out", "grad", "message"),
+    [
+        (torch.empty(4, 24), True, "no gradient with out="),
+        (torch.empty(4, 23), False, "it has to be"),
+        (torch.empty(4, 24, dtype=torch.float16), False, "it has to be"),
+        (torch.empty(24, 4).t(), False, "contiguous"),
+        (3, False, "has to be a tensor"),
+    ],
+)
+def test_outputs_of_a_replicated_product(out, grad, message):
+    def call():
+        with torch.set_grad_enabled(grad):
+            ColumnParallelLinear(HIDDEN, 48, sequence_parallel=False)(torch.ones(4, HIDDEN), out=out)
+
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        triton_dist.simulate(call, 2)

@@ -106,7 +106,7 @@ def test_the_widest_tile_without_waste():
     [
         (lambda: activate(torch.randn(4, 4), function="tanh"), "'tanh' is not known; use one of"),
         (lambda: activate(torch.randn(4)), "has to be a matrix"),
-        (lambda: activate([1.0]), "has to be a matrix"),
+        (lambda: activate([1.0]), "has to be a tensor"),
         (lambda: activate(torch.randn(4, 4).double()), "has to be a matrix of one of"),
         (lambda: activate(torch.randn(4, 6).t()), "whose rows are contiguous"),
         (lambda: activate(torch.randn(4, 5)), "an even number"),
@@ -125,3 +125,29 @@ def test_bad_input_of_activate(make, message):
 def test_activate_needs_a_world():
     with pytest.raises(errors.NotInitializedError, match="simulate"):
         activate(torch.randn(4, 4))
+
+
+def infinite_body(dtype: torch.dtype, gated: bool) -> list[bool]:
+    """relu of infinities, and its gradient there."""
+    values = torch.tensor([[torch.inf, -torch.inf, 2.0, -2.0, torch.nan, -0.0, 1e4, -1e4]], dtype=dtype, device=triton_dist.device())
+    x = torch.cat([values, torch.ones_like(values)], 1) if gated else values
+    leaf = x.clone().requires_grad_()
+    with torch.no_grad():
+        plain = activate(x, function="relu", gated=gated)
+    made = activate(leaf, function="relu", gated=gated)
+    made.sum().backward()
+    truth = torch.relu(values)
+    finite = ~values.isnan()
+    slopes = torch.where(values > 0, 1.0, 0.0).to(dtype)
+    return [
+        torch.equal(plain.nan_to_num(7, posinf=torch.inf), truth.nan_to_num(7, posinf=torch.inf)),
+        torch.equal(made.detach().nan_to_num(7, posinf=torch.inf), truth.nan_to_num(7, posinf=torch.inf)),
+        torch.equal(leaf.grad[:, :8][finite], slopes[finite]),
+        not gated or torch.equal(leaf.grad[:, 8:][finite], truth[finite]),
+    ]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_relu_of_infinities(world, dtype, gated):
+    assert world(infinite_body, 1, args=(dtype, gated)) == [[True] * 4]

@@ -228,3 +228,18 @@ def test_racy_twins_are_named(monkeypatch, tmp_path, method, right, wrong):
 def test_a_hanging_twin_is_named(monkeypatch, tmp_path):
     right = "meet_again(done, ending, now, SIZE, WORDS)"
     assert outcomes(monkeypatch, tmp_path, "two_shot", right, right.replace("now", "now + index")) == {"DeadlockError"}
+
+
+def of_a_graph(method: str) -> tuple[bool, bool]:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    x = torch.ones(64, requires_grad=True)
+    made = all_reduce(x * 2, op="max", method=method)
+    memory = torch.arange(100.0)
+    strided = all_reduce(memory[::2], out=memory[25:75], method=method)
+    return made.requires_grad, torch.equal(strided, torch.arange(100.0)[::2] * triton_dist.world_size())
+
+
+@pytest.mark.parametrize("method", [*KERNELS, "library"])
+def test_every_method_is_the_same_to_autograd_and_of_overlapping_memory(method):
+    assert triton_dist.simulate(of_a_graph, 2, args=(method,)) == [(False, True)] * 2

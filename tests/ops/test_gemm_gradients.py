@@ -208,3 +208,29 @@ def test_a_group_that_a_graph_can_not_name():
     with pytest.raises(errors.InvalidArgumentError, match="DeviceMesh or None, not 3"):
         custom_ops.name_of("gemm_rs", 3)
     assert custom_ops.name_of("gemm_rs", None) == ""
+
+
+@pytest.mark.parametrize("operator", [ag_gemm, gemm_rs, gemm_ar])
+def test_an_output_means_the_same_in_a_trace(operator, monkeypatch):
+    """Its dtype decides that of the product; another shape or dtype than the call's is refused."""
+
+    def body():
+        a, b = (leaf(seed, 16, 16).to(torch.float8_e4m3fn) for seed in (1 + triton_dist.rank(), 3))
+        truth = operator(a, b, out_dtype=torch.float32)
+        out = torch.empty_like(truth)
+        made = operator(a, b, out=out)
+        for wrong in (torch.empty_like(truth, dtype=torch.int32), truth.new_empty(3, *truth.shape), truth.new_empty(1, 1)):
+            with pytest.raises(errors.InvalidArgumentError, match="out is|can't be"):
+                operator(a, b, out=wrong, out_dtype=torch.float32 if wrong.dtype != torch.int32 else None)
+        return made is out and torch.equal(out, truth)
+
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert triton_dist.simulate(body, 2) == [True] * 2
+
+
+@pytest.mark.parametrize("operator", [ag_gemm, gemm_rs, gemm_ar])
+def test_what_no_call_takes_is_refused_by_the_trace(alone, operator):
+    calls = (lambda a, b: operator(a, b[1:]), lambda a, b: operator(a, b.half()), lambda a, b: operator(a, b, method="other"))
+    for call in calls:
+        with pytest.raises(Exception, match="inner sizes|is not known"):
+            torch.compile(call, backend="eager", fullgraph=True)(leaf(1, ROWS, DEPTH), leaf(2, DEPTH, COLUMNS))

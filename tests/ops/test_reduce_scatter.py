@@ -237,7 +237,7 @@ def overlapping() -> None:
         (lambda: reduce_scatter(torch.ones(4, dtype=torch.int32), op="avg"), "take the sum"),
         (lambda: reduce_scatter(torch.ones(4, dtype=torch.complex64)), "can't be reduced"),
         (lambda: reduce_scatter(torch.ones(4), out=torch.ones(4)), "it has to be (2,)"),
-        (lambda: reduce_scatter(torch.ones(4), out=3), "a tensor or None"),
+        (lambda: reduce_scatter(torch.ones(4), out=3), "out has to be a tensor"),
         (lambda: reduce_scatter(torch.ones(4), out=torch.ones(2, dtype=torch.int32)), "it has to be (2,)"),
         (lambda: reduce_scatter(torch.ones(4, 2), out=torch.ones(2, 2).t()), "contiguous"),
         (overlapping, "out begins at byte 4 of x"),

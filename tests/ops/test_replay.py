@@ -48,7 +48,14 @@ def world(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     heap = SimpleNamespace(free_team=lambda world, team: None)
     context = SimpleNamespace(
-        device=torch.device("cuda", 0), stream=7, workspaces={}, world_size=4, rank=0, heap=heap, synchronize=lambda why: None
+        device=torch.device("cuda", 0),
+        stream=7,
+        workspaces={},
+        world_size=4,
+        rank=0,
+        heap=heap,
+        synchronize=lambda why: None,
+        streams=SimpleNamespace(capturing=False),
     )
     for module in (replay, ops_team):
         monkeypatch.setattr(module, "require_world", lambda what: context)

@@ -102,7 +102,7 @@ def called(**others) -> torch.Tensor:
         ({"x": torch.randn(6)}, "has to be a contiguous matrix"),
         ({"x": torch.randn(16, 6).t()}, "has to be a contiguous matrix"),
         ({"x": torch.randn(6, 16).double()}, "of one of"),
-        ({"x": [1.0]}, "has to be a contiguous matrix"),
+        ({"x": [1.0]}, "has to be a tensor"),
         ({"frequencies": torch.ones(4).double()}, "one fp32 a pair"),
         ({"positions": torch.arange(4)}, "share the 6 rows of x evenly"),
         ({"positions": torch.arange(3).int()}, "they have to be int64"),

@@ -10,6 +10,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 import triton_dist
 from triton_dist import ops
+from triton_dist.errors import HeapFullError
+from triton_dist.ops.team import GrowingBuffer
+from triton_dist.runtime.world import require_world
 from triton_dist.sim import context
 from triton_dist.sim.launch import Launcher
 
@@ -92,3 +95,36 @@ def test_what_was_kept_stays(name, launched):
 
     gone, _ = triton_dist.simulate(body, world_size=2)
     assert kept and not gone
+
+
+def test_calls_that_grow_a_little_each_time_do_not_fill_the_heap():
+    """An evaluation sorted by length: all that was outgrown is kept, so each buffer is twice the one before."""
+
+    def body():
+        x = torch.ones(1 << 17)
+        for rows in range(1, 65):
+            ops.all_reduce(x[: rows * 2048], method="one_shot")
+        triton_dist.synchronize()
+        kept = next(value for key, value in require_world("a test").workspaces.items() if key[0].startswith("all_reduce"))
+        return sum(buffer.numel() for buffer in kept.buffer._buffers)
+
+    assert max(triton_dist.simulate(body, world_size=2, heap_size=8 << 20)) <= 4 * 2 * (1 << 19)
+
+
+def test_a_buffer_takes_what_there_is():
+    made, most = [], 1000
+
+    def make(nbytes):
+        if nbytes > most:
+            raise HeapFullError("no room")
+        made.append(nbytes)
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def body():
+        buffer = GrowingBuffer("op", make)
+        sizes = [buffer.at_least(nbytes).numel() for nbytes in (100, 150, 700, 900, 950)]
+        with pytest.raises(HeapFullError):
+            buffer.at_least(1001)
+        return sizes
+
+    assert triton_dist.simulate(body, world_size=1) == [[100, 200, 700, 900, 950]] and made == [100, 200, 700, 900, 950]

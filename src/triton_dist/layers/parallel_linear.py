@@ -14,10 +14,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as _module
 
 from ..errors import InvalidArgumentError
 from ..ops import ag_gemm, all_gather, gemm_ar, gemm_rs
-from ..ops.gemm.gradients import wants_gradient
+from ..ops.autocast import autocasted, dtype_here, without_autocast
+from ..ops.gemm.gradients import differentiable_once, refuse_output, wants_gradient
+from ..ops.tensors import check_here
 from .placement import Placement
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -72,16 +75,27 @@ class ColumnParallelLinear(nn.Module):
         """
         scattered = self.sequence_parallel if sequence_parallel is None else sequence_parallel
         rows = as_rows("ColumnParallelLinear", x, self.weight)
-        bias = self.bias if with_bias else None
-        if scattered:
-            result = ag_gemm(rows, self.weight.t(), group=self.placement.group, out=out)
-        elif not torch.compiler.is_compiling() and not wants_gradient(x, self.weight):
-            result = torch.matmul(rows, self.weight.t(), out=out)
-        else:
-            result = ReplicatedProduct.apply(rows, self.weight, self.placement.group)
-        if bias is not None:
-            result = result + bias if out is None else result.add_(bias)
-        return result if x.dim() == 2 else result.view(-1, *x.shape[1:-1], self.weight.shape[0])
+        weight = self.weight.to(rows.dtype)
+        bias = self.bias.to(rows.dtype) if with_bias and self.bias is not None else None
+        with without_autocast(rows.device.type):
+            result = ag_gemm(rows, weight.t(), group=self.placement.group, out=out) if scattered else self._replicated(rows, weight, out)
+            if bias is not None:
+                result = result + bias if out is None else result.add_(bias)
+        tokens = x.shape[0] * (self.placement.size if scattered else 1)
+        return result if x.dim() == 2 else result.view(tokens, *x.shape[1:-1], weight.shape[0])
+
+    def _replicated(self, rows: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        if torch.compiler.is_compiling() or wants_gradient(rows, weight):
+            refuse_output("ColumnParallelLinear", out)
+            return ReplicatedProduct.apply(rows, weight, self.placement.group)
+        shape = (rows.shape[0], weight.shape[0])
+        if out is not None:
+            check_here("ColumnParallelLinear", "out", out)
+            if tuple(out.shape) != shape or out.dtype != rows.dtype or not out.is_contiguous():
+                raise InvalidArgumentError(
+                    f"ColumnParallelLinear: out is {tuple(out.shape)} {out.dtype}; it has to be {shape} {rows.dtype}, contiguous"
+                )
+        return torch.matmul(rows, weight.t(), out=out)
 
     def load_full(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] = ()) -> None:
         """Take this rank's part of the full weights, (section, in_features) each, and biases, (section,) each."""
@@ -146,19 +160,20 @@ class RowParallelLinear(nn.Module):
         scattered = self.sequence_parallel if sequence_parallel is None else sequence_parallel
         size, group = self.placement.size, self.placement.group
         rows = as_rows("RowParallelLinear", x, self.weight)
+        weight, bias = self.weight.to(rows.dtype), None if self.bias is None else self.bias.to(rows.dtype)
         if scattered:
             if x.shape[0] % size:
                 raise InvalidArgumentError(
                     f"RowParallelLinear: the first dimension of x, {tuple(x.shape)}, can't be shared evenly by {size} ranks; append "
                     f"{-x.shape[0] % size} of zeros, or call it with sequence_parallel=False"
                 )
-            bias = self.bias
             if bias is not None and (torch.compiler.is_compiling() or wants_gradient(bias)):
                 bias = SummedGradient.apply(bias, group)
-            result = gemm_rs(rows, self.weight.t(), bias=bias, group=group, out=out)
+            result = gemm_rs(rows, weight.t(), bias=bias, group=group, out=out)
         else:
-            result = gemm_ar(rows, self.weight.t(), bias=self.bias, group=group, out=out)
-        return result if x.dim() == 2 else result.view(-1, *x.shape[1:-1], self.out_features)
+            result = gemm_ar(rows, weight.t(), bias=bias, group=group, out=out)
+        tokens = x.shape[0] // size if scattered else x.shape[0]
+        return result if x.dim() == 2 else result.view(tokens, *x.shape[1:-1], self.out_features)
 
     def load_full(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Take this rank's part of the full weight, (out_features, in_features), and the bias, (out_features,)."""
@@ -187,7 +202,7 @@ class ReplicatedProduct(torch.autograd.Function):
         return x @ weight.t()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("ColumnParallelLinear")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
@@ -204,7 +219,7 @@ class SummedGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("RowParallelLinear")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _gathered(grad.contiguous()[None], ctx.group).sum(0, dtype=torch.float32).to(grad.dtype), None
 
@@ -219,11 +234,27 @@ def _gathered(x: torch.Tensor, group: object) -> torch.Tensor:
 
 
 def as_rows(what: str, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """x as a matrix. Raises InvalidArgumentError unless it has rows of as many features as the weight takes, of its dtype."""
-    if not isinstance(x, torch.Tensor) or x.dim() < 2 or x.shape[-1] != weight.shape[1] or x.dtype != weight.dtype:
+    """x as a matrix of the dtype in which the layer computes: the weight's, or that of ``torch.autocast``.
+
+    Raises InvalidArgumentError unless it has rows of as many features as the weight takes, of its dtype where there is no autocast.
+    """
+    x = autocasted(x, weight)
+    if not isinstance(x, torch.Tensor) or x.dim() < 2 or x.shape[-1] != weight.shape[1] or x.dtype != dtype_here(weight):
         seen = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, torch.Tensor) else repr(x)
         raise InvalidArgumentError(f"{what}: x is {seen}; it has to be (rows, ..., {weight.shape[1]}) {weight.dtype}")
-    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if weight.device != x.device:
+        raise InvalidArgumentError(
+            f"{what}: x is on {x.device}, and the layer's weight on {weight.device}; move one of them, and after device='meta' call "
+            "layer.to_empty(device=...) and load the weights"
+        )
+    return x if x.dim() == 2 else x.flatten(0, -2)
+
+
+def hooked(*modules: nn.Module) -> bool:
+    """Whether somebody sees, and may keep, what goes into or comes out of these modules."""
+    return bool(_module._global_forward_hooks or _module._global_forward_pre_hooks) or any(
+        module._forward_hooks or module._forward_pre_hooks for module in modules
+    )
 
 
 def _options(what: str, placement: Placement, device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from ..errors import InvalidArgumentError
 from ..ops.gemm.gradients import wants_gradient
 from ..ops.rotation import rotary
+from ..ops.tensors import check_tensor
 from .kv_cache import KVCache
-from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows
+from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows, hooked
 from .placement import Placement, check_full_state
 
 _COLUMNS = ("q_proj", "k_proj", "v_proj")
@@ -90,9 +91,11 @@ class TPAttention(nn.Module):
             seen = tuple(x.shape) if isinstance(x, torch.Tensor) else repr(x)
             raise InvalidArgumentError(f"TPAttention: x is {seen}; it has to be (tokens, hidden_size) or (tokens, batch, hidden_size)")
         qkv, out = self.qkv, self.out
-        keeps = torch.compiler.is_compiling() or wants_gradient(x, qkv.weight, qkv.bias, out.weight, out.bias)
+        keeps = torch.compiler.is_compiling() or hooked(qkv) or wants_gradient(x, qkv.weight, qkv.bias, out.weight, out.bias)
         if cache is not None and wants_gradient(x, qkv.weight, qkv.bias, out.weight, out.bias):
             raise InvalidArgumentError("TPAttention: a cache keeps no gradients; call it under torch.no_grad(), or without cache=")
+        if positions is not None:
+            _check_positions(positions, x.shape[0] * (qkv.placement.size if self._scattered(sequence_parallel) else 1))
         turns = self.rope_theta is not None
         # The rotation adds the bias.
         memory = None if keeps else self._memory(x, sequence_parallel)
@@ -100,10 +103,10 @@ class TPAttention(nn.Module):
         tokens, batch = product.shape[0], x.shape[1] if x.dim() == 3 else 1
         if turns:
             product = self._rotated(product, positions, cache, in_place=not keeps)
-        heads = product.view(tokens, batch, -1, self.head_dim)
+        heads = product.view(tokens, batch, self.own_heads + 2 * self.own_kv_heads, self.head_dim)
         q, k, v = heads.split([self.own_heads, self.own_kv_heads, self.own_kv_heads], dim=2)
         context = self._attend(q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), cache)
-        rows = context.permute(2, 0, 1, 3).reshape(*product.shape[:-1], -1)
+        rows = context.permute(2, 0, 1, 3).reshape(*product.shape[:-1], self.own_heads * self.head_dim)
         return out(rows, sequence_parallel=sequence_parallel)
 
     def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache: KVCache | None) -> torch.Tensor:
@@ -120,12 +123,11 @@ class TPAttention(nn.Module):
 
     def _rotated(self, product: torch.Tensor, positions: torch.Tensor | None, cache: KVCache | None, in_place: bool) -> torch.Tensor:
         """q, k and v, (tokens, ..., columns), with their bias, q and k rotated."""
-        tokens, device, bias = product.shape[0], product.device, self.qkv.bias
+        tokens, device = product.shape[0], product.device
         frequencies = self._frequencies(device)
+        bias = None if self.qkv.bias is None else self.qkv.bias.to(product.dtype)
         if positions is None:
             positions = torch.arange(tokens, device=device) if cache is None else cache.positions(tokens)
-        elif tuple(positions.shape) != (tokens,):
-            raise InvalidArgumentError(f"TPAttention: positions are {tuple(positions.shape)}; there is one for each of {tokens} tokens")
         rotated = self.own_heads + self.own_kv_heads
         if torch.compiler.is_compiling():
             product = product if bias is None else product + bias
@@ -151,10 +153,12 @@ class TPAttention(nn.Module):
 
     def _memory(self, x: torch.Tensor, sequence_parallel: bool | None) -> torch.Tensor:
         """Where a call without autograd puts q, k and v."""
-        qkv = self.qkv
-        scattered = qkv.sequence_parallel if sequence_parallel is None else sequence_parallel
-        rows = as_rows("TPAttention", x, qkv.weight).shape[0] * (qkv.placement.size if scattered else 1)
-        return qkv.placement.scratch("hidden", (rows, qkv.weight.shape[0]), x.dtype)
+        qkv, rows = self.qkv, as_rows("TPAttention", x, self.qkv.weight)
+        every = rows.shape[0] * (qkv.placement.size if self._scattered(sequence_parallel) else 1)
+        return qkv.placement.scratch("hidden", (every, qkv.weight.shape[0]), rows.dtype)
+
+    def _scattered(self, sequence_parallel: bool | None) -> bool:
+        return self.qkv.sequence_parallel if sequence_parallel is None else sequence_parallel
 
     def make_cache(self, batch: int, max_length: int, *, static: bool = False) -> KVCache:
         """An empty cache for this rank's heads. static: for calls in a CUDA graph, see ``KVCache``."""
@@ -232,6 +236,16 @@ def _rotated_by_torch(product: torch.Tensor, positions: torch.Tensor, frequencie
     first, second = heads[..., :rotated, :].float().chunk(2, dim=-1)
     turned = torch.cat([first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], dim=-1)
     return torch.cat([turned.to(product.dtype), heads[..., rotated:, :]], dim=-2).flatten(-2)
+
+
+def _check_positions(positions: object, tokens: int) -> None:
+    """Raises InvalidArgumentError."""
+    check_tensor("TPAttention", "positions", positions)
+    assert isinstance(positions, torch.Tensor)
+    if tuple(positions.shape) != (tokens,) or positions.is_floating_point() or positions.dtype == torch.bool:
+        raise InvalidArgumentError(
+            f"TPAttention: positions are {tuple(positions.shape)} {positions.dtype}; there is an integer for each of {tokens} tokens"
+        )
 
 
 def _check_heads(hidden_size: int, num_heads: int, num_kv_heads: int, head_dim: int | None) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from ..errors import InvalidArgumentError
 from ..ops.activation import activate, check_function
 from ..ops.gemm.gradients import wants_gradient
-from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows
+from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows, hooked
 from .placement import Placement, check_full_state
 
 
@@ -66,15 +66,17 @@ class TPMLP(nn.Module):
         gate_up, down = self.gate_up, self.down
         rows = as_rows("TPMLP", x, gate_up.weight)
         hidden = activated = None
-        if not torch.compiler.is_compiling() and not wants_gradient(x, gate_up.weight, gate_up.bias, down.weight, down.bias):
+        keeps = wants_gradient(x, gate_up.weight, gate_up.bias, down.weight, down.bias) or hooked(gate_up, down)
+        if not torch.compiler.is_compiling() and not keeps:
             placement, scattered = gate_up.placement, gate_up.sequence_parallel if sequence_parallel is None else sequence_parallel
             every = rows.shape[0] * placement.size if scattered else rows.shape[0]
-            hidden = placement.scratch("hidden", (every, gate_up.weight.shape[0]), x.dtype)
-            activated = placement.scratch("activated", (every, down.weight.shape[1]), x.dtype)
+            hidden = placement.scratch("hidden", (every, gate_up.weight.shape[0]), rows.dtype)
+            activated = placement.scratch("activated", (every, down.weight.shape[1]), rows.dtype)
             # Before the operator makes one: it replays a call that it knows by its addresses, without a look at anything else.
             out = torch.empty_like(rows, memory_format=torch.contiguous_format) if out is None else out
         hidden = gate_up(rows, sequence_parallel=sequence_parallel, with_bias=False, out=hidden)
-        activated = activate(hidden, gate_up.bias, function=self.activation, gated=self.gated, out=activated)
+        bias = None if gate_up.bias is None else gate_up.bias.to(rows.dtype)
+        activated = activate(hidden, bias, function=self.activation, gated=self.gated, out=activated)
         result = down(activated, sequence_parallel=sequence_parallel, out=out)
         return result if x.dim() == 2 else result.view(x.shape)
 

@@ -15,9 +15,10 @@ import triton.language as tl
 
 from ..errors import InvalidArgumentError
 from ..runtime.preload import Launch
-from .gemm.gradients import refuse_output, wants_gradient
+from .gemm.gradients import differentiable_once, refuse_output, wants_gradient
 from .repeat import repeated
 from .team import find_team
+from .tensors import check_here
 
 FUNCTIONS = ("silu", "gelu", "gelu_tanh", "relu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -42,16 +43,20 @@ def _share(x, FUNCTION: tl.constexpr):
 
 
 @triton.jit
+def _activated(x, FUNCTION: tl.constexpr):
+    """The function itself: of an infinity, too, where the share of relu would give NaN."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) if FUNCTION == "relu" else x * _share(x, FUNCTION)
+
+
+@triton.jit
 def _share_slope(x, share, FUNCTION: tl.constexpr):
-    """The derivative of ``_share``."""
+    """The derivative of ``_share``; not for relu, whose share has none."""
     if FUNCTION == "silu":
         slope = share * (1 - share)
     elif FUNCTION == "gelu":
         slope = tl.exp(-0.5 * x * x) * 0.3989422804014327
-    elif FUNCTION == "gelu_tanh":
-        slope = share * (1 - share) * 2 * _SQRT_2_OVER_PI * (1 + 3 * _CUBIC * x * x)
     else:
-        slope = tl.zeros_like(x)
+        slope = share * (1 - share) * 2 * _SQRT_2_OVER_PI * (1 + 3 * _CUBIC * x * x)
     return slope
 
 
@@ -78,7 +83,7 @@ def activate_kernel(
     inside = column < columns
     here = x + row * row_stride + column
     value = _loaded(here, bias + column, inside, BIASED)
-    result = value * _share(value, FUNCTION)
+    result = _activated(value, FUNCTION)
     if GATED:
         result *= _loaded(here + columns, bias + columns + column, inside, BIASED)
     tl.store(out + row * columns + column, result.to(out.dtype.element_ty), mask=inside)
@@ -97,11 +102,11 @@ def activation_gradient_kernel(
     value = _loaded(here, bias + column, inside, BIASED)
     received = tl.load(grad + row * columns + column, mask=inside, other=0.0).to(tl.float32)
     share = _share(value, FUNCTION)
-    slope = share + value * _share_slope(value, share, FUNCTION)
+    slope = share if FUNCTION == "relu" else share + value * _share_slope(value, share, FUNCTION)
     if GATED:
         target = out + row * 2 * columns + column
         other = _loaded(here + columns, bias + columns + column, inside, BIASED)
-        tl.store(target + columns, (received * value * share).to(out.dtype.element_ty), mask=inside)
+        tl.store(target + columns, (received * _activated(value, FUNCTION)).to(out.dtype.element_ty), mask=inside)
         slope *= other
     else:
         target = out + row * columns + column
@@ -134,7 +139,8 @@ def activate(
         return _Activation.apply(x, bias, function, gated)
     if out is None:
         out = torch.empty((x.shape[0], columns), dtype=x.dtype, device=x.device)
-    elif tuple(out.shape) != (x.shape[0], columns) or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
+    check_here("activate", "out", out)
+    if tuple(out.shape) != (x.shape[0], columns) or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
         raise InvalidArgumentError(
             f"activate: out is {tuple(out.shape)} {out.dtype}; it has to be {(x.shape[0], columns)} {x.dtype}, contiguous, no negated view"
         )
@@ -152,7 +158,7 @@ class _Activation(torch.autograd.Function):
         return activate(x.detach(), None if bias is None else bias.detach(), function=function, gated=gated)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("activate")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, bias = ctx.saved_tensors
         made = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -194,8 +200,11 @@ def check_function(what: str, function: object) -> None:
 def _check(x: torch.Tensor, bias: torch.Tensor | None, function: str, gated: bool) -> int:
     """Columns of the result. Raises InvalidArgumentError."""
     check_function("activate", function)
-    if not isinstance(x, torch.Tensor) or x.dim() != 2 or x.dtype not in DTYPES or (x.shape[1] > 1 and x.stride(1) != 1):
-        seen = f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" if isinstance(x, torch.Tensor) else repr(x)
+    check_here("activate", "x", x)
+    if bias is not None:
+        check_here("activate", "bias", bias)
+    if x.dim() != 2 or x.dtype not in DTYPES or (x.shape[1] > 1 and x.stride(1) != 1):
+        seen = f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}"
         raise InvalidArgumentError(f"activate: x is {seen}; it has to be a matrix of one of {DTYPES} whose rows are contiguous")
     if gated and x.shape[1] % 2:
         raise InvalidArgumentError(

@@ -137,10 +137,11 @@ def repeated(what: str, team: Team, constants: Hashable, given: tuple[torch.Tens
 def looks_of(*tensors: torch.Tensor) -> tuple[Hashable, ...] | None:
     """What of contiguous tensors decides how they are launched, for a key; None where one is empty, or not in memory as it reads."""
     looks: list[Hashable] = []
-    first = tensors[0].data_ptr()
+    addresses: list[int] = []
     for tensor in tensors:
         if not tensor.is_contiguous() or not tensor.numel() or tensor.is_neg() or tensor.is_conj():
             return None
         address = tensor.data_ptr()
-        looks += (tensor.shape, tensor.dtype, tensor.get_device(), address % ALIGNMENT, address == first)
+        addresses.append(address)
+        looks += (tensor.shape, tensor.dtype, tensor.get_device(), address % ALIGNMENT, addresses.index(address))
     return tuple(looks)

@@ -15,9 +15,10 @@ import triton.language as tl
 from ..errors import InvalidArgumentError
 from ..runtime.preload import Launch
 from .activation import DTYPES
-from .gemm.gradients import refuse_output, wants_gradient
+from .gemm.gradients import differentiable_once, refuse_output, wants_gradient
 from .repeat import repeated
 from .team import find_team
+from .tensors import check_here
 
 _TILE = 1024
 """Pairs of elements of a program, about."""
@@ -79,7 +80,8 @@ def rotary(
         return _Rotary.apply(x, bias, positions, frequencies, rotated)
     if out is None:
         out = torch.empty_like(x)
-    elif out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
+    check_here("rotary", "out", out)
+    if out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
         raise InvalidArgumentError(
             f"rotary: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(x.shape)} {x.dtype}, contiguous and no negated view"
         )
@@ -99,7 +101,7 @@ class _Rotary(torch.autograd.Function):
         return rotary(x.detach(), positions, frequencies, rotated=rotated, bias=None if bias is None else bias.detach())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("rotary")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad = grad.resolve_neg().contiguous()
         made = torch.empty_like(grad)
@@ -144,8 +146,11 @@ def _run(
 
 def _check(x: torch.Tensor, positions: torch.Tensor, frequencies: torch.Tensor, rotated: int, bias: torch.Tensor | None) -> None:
     """Raises InvalidArgumentError."""
-    if not isinstance(x, torch.Tensor) or x.dim() != 2 or x.dtype not in DTYPES or not x.is_contiguous():
-        seen = f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" if isinstance(x, torch.Tensor) else repr(x)
+    for name, tensor in (("x", x), ("positions", positions), ("frequencies", frequencies), ("bias", bias)):
+        if tensor is not None or name != "bias":
+            check_here("rotary", name, tensor)
+    if x.dim() != 2 or x.dtype not in DTYPES or not x.is_contiguous():
+        seen = f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}"
         raise InvalidArgumentError(f"rotary: x is {seen}; it has to be a contiguous matrix of one of {DTYPES}")
     if frequencies.dim() != 1 or frequencies.dtype != torch.float32 or not frequencies.numel() or not frequencies.is_contiguous():
         raise InvalidArgumentError(f"rotary: frequencies are {tuple(frequencies.shape)} {frequencies.dtype}; one fp32 a pair")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
-from ..errors import CaptureError
+from ..errors import CaptureError, HeapFullError
 from ..runtime.symmetric import symm_empty, symm_peer
 from ..runtime.team import Team, find_team, without_mesh
 from ..runtime.world import require_world
@@ -45,7 +46,7 @@ def peer_addresses(tensor: torch.Tensor, team: Team) -> torch.Tensor:
 
 def in_capture(what: str) -> bool:
     """Whether a CUDA graph is captured on the current stream. what: who asks. Raises NotInitializedError."""
-    return require_world(what).device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return require_world(what).streams.capturing
 
 
 def refuse_in_capture(what: str) -> None:
@@ -81,10 +82,17 @@ class GrowingBuffer:
         """uint8, at least ``nbytes`` long. Raises HeapFullError, AllocationMismatchError, and CaptureError inside a capture."""
         if not self._buffers or self._buffers[-1].numel() < nbytes:
             refuse_in_capture(self._what)
-            self._buffers.append(self._make(nbytes))
+            self._buffers.append(self._grown(nbytes))
             self._addresses.append(None)
             GrowingBuffer.growths += 1
         return self._buffers[-1]
+
+    def _grown(self, nbytes: int) -> torch.Tensor:
+        """Twice what there was, if there is room for it: all buffers together take no more than four times the largest call."""
+        if self._buffers and nbytes < 2 * self._buffers[-1].numel():
+            with contextlib.suppress(HeapFullError, torch.OutOfMemoryError):  # on all ranks, or on this one alone
+                return self._make(2 * self._buffers[-1].numel())
+        return self._make(nbytes)
 
     def peer_addresses(self, team: Team) -> torch.Tensor:
         """Addresses of the present buffer on every rank of the team; see ``peer_addresses``."""

@@ -18,6 +18,7 @@ import torch
 
 from ..errors import (
     AllocationMismatchError,
+    CaptureError,
     HeapFullError,
     InvalidArgumentError,
     NotSymmetricError,
@@ -121,6 +122,7 @@ class SymmetricHeap:
         zero: fill with zeros; otherwise the contents are unspecified.
         Raises AllocationMismatchError, naming two ranks, if they ask for different things, and HeapFullError.
         """
+        _refuse_capture(context, "allocation")
         shape, ranks = tuple(shape), team.ranks
         if any(size < 0 for size in shape):
             raise InvalidArgumentError(f"shape {shape} has a negative size")
@@ -270,6 +272,7 @@ class SymmetricHeap:
 
         Kernels that touch it afterwards raise UseAfterFreeError. Waits for nothing on the device.
         """
+        _refuse_capture(context, "free")
         block = self.find(tensor, "symm_free")
         if block.freed:
             raise UseAfterFreeError(f"symm_free: {block.name!r} was freed before")
@@ -401,6 +404,15 @@ class _HeapCall:
         self.done = False
         self.result: Any = None
         self.error: TritonDistError | None = None
+
+
+def _refuse_capture(context: RankContext, kind: str) -> None:
+    """Raises CaptureError where a CUDA graph is captured, as on GPUs."""
+    if context.capture is not None and context.capture.takes(context.stream):
+        raise CaptureError(
+            f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, or "
+            "call the operator once before it is captured"
+        )
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

@@ -149,7 +149,10 @@ class Launcher:
         values: list = []
         for name, kind, argument in zip(self.names, self.signature, arguments, strict=True):
             _add_value(values, name, kind, argument, machine)
-        return KernelLaunch(kernel, grid, values, arguments, machine.memory)
+        # A tensor may get other memory (``tensor.data = ...``) before the kernel runs, which keeps what it was launched with.
+        tensors = (getattr(argument, "base", argument) for argument in arguments)
+        storages = tuple(each.untyped_storage() for each in tensors if isinstance(each, torch.Tensor) and each.layout is torch.strided)
+        return KernelLaunch(kernel, grid, values, (*arguments, *storages), machine.memory)
 
 
 def _adopt_tensor(memory: Memory, address: int) -> Allocation | None:

@@ -25,8 +25,10 @@ class SimStreams:
     def __init__(self, context: RankContext) -> None:
         self._context = context
 
-    capturing = False
-    """There are no CUDA graphs here."""
+    @property
+    def capturing(self) -> bool:
+        """Whether a CUDA graph of a script under ``triton-dist run`` records what is queued on the current stream now."""
+        return self._context.capture is not None and self._context.capture.takes(self._context.stream)
 
     def new_stream(self, priority: int) -> int:
         return self._context.machine.new_stream(self._context.rank)

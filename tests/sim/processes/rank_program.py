@@ -27,7 +27,7 @@ from triton_dist.runtime.context_layout import NUM_RANKS, RANK
 from triton_dist.sim.address_space import map_at
 
 ADDS, TICKETS = 100_000, 200
-BOUND = 10.0
+BOUND = 40.0
 """Seconds within which the loss of a peer has to be known."""
 
 

@@ -35,6 +35,11 @@ def test_graphs():
     assert sorted(done.stdout.splitlines()) == ["rank 0: three replays", "rank 1: three replays"]
 
 
+def test_what_a_gpu_can_not_capture():
+    done = check(run("--ranks", 2, SCRIPTS / "refused_captures.py"))
+    assert sorted(done.stdout.splitlines()) == ["rank 0: 5 refused", "rank 1: 5 refused"]
+
+
 def test_two_nodes():
     done = check(run("--ranks", 4, "--nodes", 2, SCRIPTS / "two_nodes.py"))
     assert "rank 0 heard from rank 2" in done.stdout and "rank 3 heard from rank 1" in done.stdout

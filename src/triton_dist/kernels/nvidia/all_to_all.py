@@ -15,7 +15,7 @@ import triton_dist
 
 from ...errors import CaptureError, InvalidArgumentError
 from ...ops.collectives.staging import begin_call, end_call, meet, new_staging, programs_for
-from ...ops.team import find_team, peer_addresses
+from ...ops.team import find_team, in_capture, peer_addresses
 from ...runtime.symmetric import symm_zeros
 
 _WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.int8))
@@ -138,7 +138,7 @@ def fast_all_to_all(
     (WORLD_SIZE * max_m, hidden), ``splits[r * experts_per_rank + e]`` of them, int32, for this rank's expert ``e``.
     Not for CUDA graphs: calls take two slots in turn, and what is returned is one of them. Raises InvalidArgumentError, CaptureError.
     """
-    if send_tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+    if in_capture("fast_all_to_all"):
         raise CaptureError("fast_all_to_all: its result alternates between two buffers, which a CUDA graph can't; call it outside")
     fits = send_tensor.dim() == 2 and send_tensor.shape[1] == ctx.hidden and send_tensor.shape[0] <= ctx.max_m
     if not fits or not send_tensor.is_contiguous() or send_tensor.dtype != ctx.dtype:

@@ -107,8 +107,11 @@ def all_reduce(
     """
     team = find_team(group, "all_reduce")
     check_tensor("all_reduce", "x", x)
-    out = made(x.shape, x) if out is None else out
-    placed = in_place(x, team), isinstance(out, torch.Tensor) and in_place(out, team)
+    if out is None:
+        out = made(x.shape, x)
+    else:
+        check_tensor("all_reduce", "out", out)
+    placed = in_place(x, team), in_place(out, team)
     constants = method, exact, group, op, placed
     if again("all_reduce", team, constants, x, out):
         return out

@@ -140,9 +140,10 @@ def ag_gemm(
         from . import custom_ops
 
         refuse_epilogue("ag_gemm", epilogue, "torch.compile traces")
+        options["out_dtype"] = out.dtype if out_dtype is None and out is not None else out_dtype
         options["group"] = custom_ops.name_of("ag_gemm", group)
         result = custom_ops.ag_gemm_op(a_shard, b, *options.values())
-        return result if out is None else out.copy_(result)
+        return custom_ops.into("ag_gemm", result, out)
     if wants_gradient(a_shard, b, *arguments_of(epilogue)):
         from .gemm_rs import gemm_rs
 

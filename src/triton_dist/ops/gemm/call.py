@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import InvalidArgumentError
+from ..autocast import without_autocast
 from ..replay import Replays
 from ..team import Team, find_team
 from . import library
@@ -67,7 +68,15 @@ def run_call(operator: Operator, request: Request, prepare: Callable[[Call], Cal
             graph.replay()
             return request.out
     call = _checked(operator, request, team)
-    operands, out = call.operands, call.out
+    with without_autocast(call.out.device.type):
+        return _carried_out(operator, request, call, replays, prepare)
+
+
+def _carried_out(
+    operator: Operator, request: Request, call: Call, replays: Replays | None, prepare: Callable[[Call], Callable[[], None] | None]
+) -> torch.Tensor:
+    """A call that was checked and not found among those to be replayed."""
+    operands, out, team = call.operands, call.out, call.team
     if out.shape[0] == 0 or (out.numel() == 0 and not operator.gathers):
         return out
     if operands.depth == 0:

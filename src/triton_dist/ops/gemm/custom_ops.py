@@ -19,6 +19,8 @@ from .gemm_ar import run_gemm_ar
 from .gemm_rs import run_gemm_rs
 from .gradients import ag_gemm_gradients, gemm_ar_gradients, gemm_rs_gradients
 from .operands import FP8
+from .plan import METHODS
+from .scatter_plan import AR_METHODS, RS_METHODS
 
 Tensor = torch.Tensor
 _OPTIONS = "str group, str method, Tensor? scale_a, Tensor? scale_b, ScalarType? out_dtype"
@@ -38,6 +40,15 @@ def name_of(what: str, group: object) -> str:
     return name
 
 
+def into(what: str, made: Tensor, out: Tensor | None) -> Tensor:
+    """The result of a traced call, in ``out`` if that is given. Raises InvalidArgumentError where that has another shape or dtype."""
+    if out is None:
+        return made
+    if out.shape != made.shape or out.dtype != made.dtype:
+        raise InvalidArgumentError(f"{what}: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(made.shape)} {made.dtype}")
+    return out.copy_(made)
+
+
 def group_of(name: str) -> object:
     """The process group of a name in a graph; None for all ranks. Raises what torch raises for a name that it does not know."""
     return dist.distributed_c10d._resolve_process_group(name) if name else None  # type: ignore[arg-type]
@@ -45,6 +56,17 @@ def group_of(name: str) -> object:
 
 def _size(name: str) -> int:
     return find_team(group_of(name), "torch.compile").size
+
+
+def _check(what: str, methods: tuple[str, ...], method: str, a: Tensor, b: Tensor) -> None:
+    """What a trace is refused for: errors of the call itself would come when the compiled graph runs. Raises InvalidArgumentError."""
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or a.dtype != b.dtype:
+        raise InvalidArgumentError(
+            f"{what}: the operands are {tuple(a.shape)} {a.dtype} and {tuple(b.shape)} {b.dtype}; they have to be matrices of one dtype "
+            "with equal inner sizes"
+        )
+    if method not in ("auto", *methods):
+        raise InvalidArgumentError(f"{what}: method={method!r} is not known; use 'auto' or one of {methods}")
 
 
 def _dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
@@ -97,22 +119,26 @@ gather_op = torch.library.custom_op("triton_dist::gather_rows", _gather, mutates
 
 @ag_gemm_op.register_fake
 def _(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    _check("ag_gemm", METHODS, method, a_shard, b)
     return a_shard.new_empty((a_shard.shape[0] * _size(group), b.shape[1]), dtype=_dtype(a_shard, out_dtype))
 
 
 @ag_gemm_gathered_op.register_fake
 def _(a_shard: Tensor, b: Tensor, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> tuple[Tensor, Tensor]:
+    _check("ag_gemm", METHODS, method, a_shard, b)
     rows = a_shard.shape[0] * _size(group)
     return a_shard.new_empty((rows, b.shape[1]), dtype=_dtype(a_shard, out_dtype)), a_shard.new_empty((rows, a_shard.shape[1]))
 
 
 @gemm_rs_op.register_fake
 def _(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    _check("gemm_rs", RS_METHODS, method, a, b)
     return a.new_empty((a.shape[0] // _size(group), b.shape[1]), dtype=_dtype(a, out_dtype))
 
 
 @gemm_ar_op.register_fake
 def _(a: Tensor, b: Tensor, bias: Any, group: str, method: str, scale_a: Any, scale_b: Any, out_dtype: Any) -> Tensor:
+    _check("gemm_ar", AR_METHODS, method, a, b)
     return a.new_empty((a.shape[0], b.shape[1]), dtype=_dtype(a, out_dtype))
 
 

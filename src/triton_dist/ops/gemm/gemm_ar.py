@@ -68,9 +68,10 @@ def gemm_ar(
         from . import custom_ops
 
         refuse_epilogue("gemm_ar", epilogue, "torch.compile traces")
+        options["out_dtype"] = out.dtype if out_dtype is None and out is not None else out_dtype
         options["group"] = custom_ops.name_of("gemm_ar", group)
         result = custom_ops.gemm_ar_op(a, b, bias, *options.values())
-        return result if out is None else out.copy_(result)
+        return custom_ops.into("gemm_ar", result, out)
     if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_ar", out, scale_a, scale_b)
         refuse_epilogue("gemm_ar", epilogue, "autograd knows")

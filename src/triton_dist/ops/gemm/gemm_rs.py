@@ -28,7 +28,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ from .operands import Operands, Request
 from .pieces import Cuts, Pieces
 from .plan import Tiles
 from .scatter_plan import RS_METHODS, choose_rs_method
-from .scattering import scattering_launch, suits_scattering
+from .scattering import scattering_launch, suiting_scattering
 from .slots import Slots, addition_of, blocks_in, local_buffer, slots_of
 from .small import push_and_add_launch, small_launch, suits_small
 
@@ -120,9 +120,10 @@ def gemm_rs(
         from . import custom_ops
 
         refuse_epilogue("gemm_rs", epilogue, "torch.compile traces")
+        options["out_dtype"] = out.dtype if out_dtype is None and out is not None else out_dtype
         options["group"] = custom_ops.name_of("gemm_rs", group)
         result = custom_ops.gemm_rs_op(a, b, bias, *options.values())
-        return result if out is None else out.copy_(result)
+        return custom_ops.into("gemm_rs", result, out)
     if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_rs", out, scale_a, scale_b)
         refuse_epilogue("gemm_rs", epilogue, "autograd knows")
@@ -195,14 +196,27 @@ def _direct(problem: _Problem) -> Callable[[], None]:
     return enqueue
 
 
-def _fused(problem: _Problem) -> Callable[[], None]:
-    """The persistent kernel, and the one that adds, ready to be queued on the current stream."""
-    operands, tiles = problem.operands, problem.tiles
-    if not suits_scattering(operands, problem.out):
+def _fused(problem: _Problem) -> Callable[[], None] | None:
+    """The persistent kernel, and the one that adds, ready to be queued on the current stream.
+
+    Operands that lie otherwise than descriptors can say are copied, as they may on some ranks only; then all is queued at once.
+    """
+    if problem.operands.a.dtype == torch.float32 or problem.operands.columns * problem.out.element_size() % 16:
         raise InvalidArgumentError(
-            "gemm_rs: method='fused' needs operands of fp16, bf16 or fp8 that TMA can describe (addresses and strides that are multiples "
-            "of 16 bytes, one stride of 1, fp8's b by columns); use another method"
+            "gemm_rs: method='fused' needs operands of fp16, bf16 or fp8, and rows of the result that are multiples of 16 bytes; use "
+            "another method"
         )
+    operands = suiting_scattering(problem.operands)
+    enqueue = _fused_of(replace(problem, operands=operands))
+    if operands is problem.operands:
+        return enqueue
+    enqueue()
+    return None
+
+
+def _fused_of(problem: _Problem) -> Callable[[], None]:
+    """For operands that suit."""
+    operands, tiles = problem.operands, problem.tiles
     expected = triton.cdiv(problem.rows, tiles.m) * triton.cdiv(operands.columns, tiles.n)
     space, blocks = problem.slots()
     addition = addition_of(space, blocks, problem.out, operands, problem.team.index, expected=expected)
@@ -239,7 +253,7 @@ def _small(problem: _Problem) -> Callable[[], None]:
     return small_launch("gemm_rs", problem.operands, problem.out, problem.team, problem.group, scatter=True).run
 
 
-_ENQUEUE: dict[str, Callable[[_Problem], Callable[[], None]]] = {
+_ENQUEUE: dict[str, Callable[[_Problem], Callable[[], None] | None]] = {
     "pipelined": _pipelined,
     "direct": _direct,
     "fused": _fused,

@@ -7,12 +7,14 @@ this rank's rows, to be added up over the ranks like that of any parameter of wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ...errors import InvalidArgumentError
+from ..autocast import without_autocast
 from ..collectives.all_gather import all_gather
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -29,6 +31,42 @@ def refuse_output(what: str, out: torch.Tensor | None, *scales: torch.Tensor | N
         raise InvalidArgumentError(
             f"{what}: there is no gradient with out= or scales; leave them out, or call it under torch.no_grad() or with detached operands"
         )
+
+
+class _NoSecondGradient(torch.autograd.Function):
+    """``apply(what, gradient)``: the gradient, which can't be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, what: str, gradient: torch.Tensor) -> torch.Tensor:
+        ctx.what = what
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Gradients:
+        raise InvalidArgumentError(
+            f"{ctx.what}: its gradient has no gradient (create_graph=True); compute what is differentiated twice by torch's own operators"
+        )
+
+
+def differentiable_once(what: str) -> Callable[[Callable], Callable]:
+    """Makes a ``backward`` that autograd does not look into, in the dtypes of what it is given.
+
+    Where its result depends on what requires a gradient, differentiating it raises InvalidArgumentError: torch's ``once_differentiable``
+    sees that of the incoming gradient only, and takes saved operands for constants. what: the operator.
+    """
+
+    def decorate(backward: Callable) -> Callable:
+        @functools.wraps(backward)
+        def wrapped(ctx: Any, *grads: torch.Tensor) -> Gradients:
+            with torch.no_grad(), without_autocast(grads[0].device.type):
+                made = backward(ctx, *grads)
+            if not wants_gradient(*grads, *ctx.saved_tensors):
+                return made
+            return tuple(None if each is None else _NoSecondGradient.apply(what, each.detach().requires_grad_()) for each in made)
+
+        return wrapped
+
+    return decorate
 
 
 def ag_gemm_gradients(grad: torch.Tensor, a_shard: torch.Tensor, b: torch.Tensor, needs: tuple, gather: Any, gemm_rs: Any) -> Gradients:
@@ -62,7 +100,7 @@ class AgGemm(torch.autograd.Function):
         return run(a_shard.detach(), b.detach())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("ag_gemm")
     def backward(ctx: Any, grad: torch.Tensor) -> Gradients:
         def gather(x: torch.Tensor) -> torch.Tensor:
             return all_gather(x, group=ctx.group)
@@ -83,7 +121,7 @@ class GemmRs(torch.autograd.Function):
         return run(a.detach(), b.detach(), None if bias is None else bias.detach())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("gemm_rs")
     def backward(ctx: Any, grad: torch.Tensor) -> Gradients:
         def gather(x: torch.Tensor) -> torch.Tensor:
             return all_gather(x, group=ctx.group)
@@ -101,7 +139,7 @@ class GemmAr(torch.autograd.Function):
         return run(a.detach(), b.detach(), None if bias is None else bias.detach())
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_once("gemm_ar")
     def backward(ctx: Any, grad: torch.Tensor) -> Gradients:
         a, b = ctx.saved_tensors
         return *gemm_ar_gradients(grad, a, b, ctx.needs_input_grad), None

@@ -90,7 +90,9 @@ def nccl_ag_gemm(
     if gathered is None:
         gathered = torch.empty((size * shard.shape[0], shard.shape[1]), dtype=shard.dtype, device=shard.device)
     wide = shard.dtype in _HALF_AND_MORE
-    dist.all_gather_into_tensor(gathered if wide else gathered.view(torch.uint8), shard if wide else shard.view(torch.uint8), group=group)
+    # The older name of it warns at every call where there is a new one.
+    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    all_gather(gathered if wide else gathered.view(torch.uint8), shard if wide else shard.view(torch.uint8), group=group)
     matmul(gathered, b, out, scales)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 
@@ -9,22 +11,36 @@ from ...runtime.address_map import STRIDE
 from ...runtime.preload import Launch
 from ...runtime.symmetric import symm_peer
 from ...triton_dtypes import TRITON_DTYPES
+from ..collectives.words import round_up
 from ..team import Team
 from .gemm_rs_kernels import scattering_gemm_kernel
 from .operands import FP8, Operands
 from .plan import Tiles, tail_parts
 
 
-def suits_scattering(operands: Operands, out: torch.Tensor) -> bool:
-    """Whether descriptors can describe the operands and the slots: addresses and strides that are multiples of 16 bytes."""
+def suiting_scattering(operands: Operands) -> Operands:
+    """The operands, or copies, such that descriptors can describe them: addresses and strides that are multiples of 16 bytes.
+
+    A lies by rows, b by rows or columns; of fp8, by columns.
+    """
     a, b = operands.a, operands.b
-    if a.dtype == torch.float32 or a.stride(1) != 1 or out.shape[1] * out.element_size() % 16:
-        return False
-    by_columns = b.stride(0) == 1
-    if not by_columns and (b.stride(1) != 1 or b.dtype in FP8):
-        return False
-    strides = ((a, a.stride(0)), (b, b.stride(1 if by_columns else 0)))
-    return all(t.data_ptr() % 16 == 0 and stride * t.element_size() % 16 == 0 for t, stride in strides)
+    a = a if _suits(a) else _in_line(a)
+    if not _suits(b.t()) and (b.dtype in FP8 or not _suits(b)):
+        b = _in_line(b.t()).t()
+    return operands if a is operands.a and b is operands.b else replace(operands, a=a, b=b)
+
+
+def _suits(matrix: torch.Tensor) -> bool:
+    """Whether a descriptor can describe its rows."""
+    itemsize = matrix.element_size()
+    return matrix.stride(1) == 1 and matrix.data_ptr() % 16 == 0 and matrix.stride(0) * itemsize % 16 == 0
+
+
+def _in_line(matrix: torch.Tensor) -> torch.Tensor:
+    """A copy with rows of whole 16 bytes."""
+    rows, columns = matrix.shape
+    made = torch.empty((rows, round_up(columns, 16 // matrix.element_size())), dtype=matrix.dtype, device=matrix.device)
+    return made[:, :columns].copy_(matrix)
 
 
 def scattering_launch(operands: Operands, slots: torch.Tensor, team: Team, tiles: Tiles, words: tuple[torch.Tensor, ...]) -> Launch:

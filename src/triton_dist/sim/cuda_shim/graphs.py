@@ -184,5 +184,4 @@ def graph_pool_handle() -> tuple[int, int]:
 
 def is_current_stream_capturing() -> bool:
     """``torch.cuda.is_current_stream_capturing``."""
-    rank = here("torch.cuda.is_current_stream_capturing()")
-    return rank.capture is not None and rank.capture.takes(rank.stream)
+    return here("torch.cuda.is_current_stream_capturing()").streams.capturing
