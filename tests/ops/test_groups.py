@@ -146,3 +146,16 @@ def test_a_rank_outside_of_a_mesh():
                 without_mesh(mesh, "test")
 
     triton_dist.simulate(call, SIZE)
+
+
+def test_a_rank_outside_of_a_new_group():
+    def body():
+        dist.init_process_group("gloo")
+        group = dist.new_group([0, 2])
+        if triton_dist.rank() != 1:
+            return all_reduce(torch.ones(3), group=group)[0].item()
+        with pytest.raises(errors.NotInTeamError, match="rank 1 is not in the process group"):
+            all_reduce(torch.ones(3), group=group)
+        return 2.0
+
+    assert triton_dist.simulate(body, 3) == [2.0] * 3

@@ -157,6 +157,8 @@ def _ranks_of(group: object, what: str) -> tuple[int, ...]:
     """World ranks of anything but None that ``find_team`` takes."""
     import torch.distributed as dist
 
+    if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise NotInTeamError(f"{what}: rank {require_world(what).rank} is not in the process group that new_group made")
     found = without_mesh(group, what)
     return found.ranks if isinstance(found, Team) else tuple(dist.get_process_group_ranks(found))
 
