@@ -8,6 +8,7 @@ import inspect
 MODULES = (
     "kernels.test_tokens",
     "language.extra.test_libshmem_device",
+    "layers.test_autocast",
     "layers.test_tp_attention",
     "layers.test_tp_mlp",
     "mega_triton_kernel.test_builder",
@@ -32,6 +33,7 @@ MODULES = (
     "ops.test_reduce_scatter",
     "ops.test_repeat",
     "ops.test_rotary",
+    "ops.test_rounding",
     "ops.test_staging_slots",
     "ops.test_stress",
     "ops.test_two_shot_in_place",

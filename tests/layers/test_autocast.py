@@ -89,7 +89,7 @@ def decoding() -> bool:
     return all(relative_error(first, second) < 3e-2 for first, second in zip(*results, strict=True))
 
 
-def test_decoding(world):
+def test_decoding_under_autocast(world):
     assert world(decoding, 2) == [True] * 2
 
 
@@ -112,7 +112,7 @@ def operator_body(name: str) -> list[bool]:
     again = [tensor.clone().requires_grad_() for tensor in (a, b)]
     operator(*leaves, method=method).sum().backward()
     with torch.autocast(kind, torch.bfloat16):
-        right = [torch.equal(operator(a, b, method=method, out=out), plain)]
+        right = [relative_error(operator(a, b, method=method, out=out), plain) < 1e-5]
         operator(*again, method=method).sum().backward()
     assert size == 2
     return [*right, *(relative_error(one.grad, two.grad) < 1e-5 for one, two in zip(leaves, again, strict=True))]

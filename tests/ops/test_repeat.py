@@ -107,6 +107,8 @@ def test_tensors_that_have_no_looks():
     assert looks_of(torch.ones(2, 3).t()) is None and looks_of(torch.ones(3), torch.empty(0)) is None
     one = torch.ones(8)
     assert looks_of(one, one) != looks_of(one, torch.ones(8)) and looks_of(one[1:]) != looks_of(torch.ones(7))
+    two, three = torch.ones(8), torch.ones(8)
+    assert len({looks_of(*each) for each in ((one, two, three), (one, two, two), (one, two, one), (one, one, two), (one, one, one))}) == 5
 
 
 OUT_OF_PLACE = {
