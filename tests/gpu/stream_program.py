@@ -17,7 +17,7 @@ from triton import knobs
 
 import triton_dist
 from triton_dist import errors, utils
-from triton_dist.ops import ag_gemm, all_to_all, broadcast, reduce_scatter
+from triton_dist.ops import ag_gemm, all_reduce, all_to_all, broadcast, reduce_scatter
 from triton_dist.ops.collectives.barrier import barrier
 from triton_dist.ops.gemm.plan import OWN_METHODS
 from triton_dist.runtime.preload import Launch, preload
@@ -234,20 +234,28 @@ def exchanged_parts() -> bool:
     return replay(record, feed, wrong)
 
 
-def no_allocation_in_a_graph() -> bool:
-    """The first barrier on a stream allocates: inside a capture it says so, and does not hang."""
+def graph_on_another_stream() -> bool:
+    """On a stream with no call before, a graph has the memory of another one; what has to be allocated is refused, and nothing hangs."""
     if triton_dist.device().type != "cuda":
         return True
     fresh, named = torch.cuda.Stream(), False
     graph = torch.cuda.CUDAGraph()
-    held = torch.zeros(1, device=triton_dist.device())
-    with torch.cuda.graph(graph, stream=fresh):
-        held.add_(1)
+    x = torch.zeros(1000, device=triton_dist.device())
+    all_reduce(x), barrier()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=fresh, capture_error_mode="thread_local"):
+        total = all_reduce(x)
+        barrier()
         try:
-            barrier()
-        except errors.CaptureError as error:
-            named = "on the stream before" in str(error)
-    return named
+            triton_dist.symm_zeros((4,), torch.int32)
+        except errors.CaptureError:
+            named = True
+    right = True
+    for number in range(3):
+        x.fill_(number + 1)
+        graph.replay()
+        right &= bool((total == (number + 1) * triton_dist.world_size()).all())
+    return named and right
 
 
 @triton.jit(do_not_specialize=["most"])
@@ -319,7 +327,7 @@ PARTS = (
     barrier_counts,
     gathered_products,
     exchanged_parts,
-    no_allocation_in_a_graph,
+    graph_on_another_stream,
     loaded_before_waiting,
 )
 

@@ -117,3 +117,21 @@ def test_compiled_layers_name_their_group(mirrored, monkeypatch, name):
         assert set(names) == {mesh.get_group("tensor").group_name}
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("form", GRAPHS)
+@pytest.mark.parametrize("kind", ["mlp", "attention"])
+def test_compiled_layers_under_autocast(mirrored, form, kind):
+    """One graph still, and the dtype of autocast."""
+    if kind == "mlp":
+        layer = TPMLP(HIDDEN, INTERMEDIATE, bias=True, sequence_parallel=form == "scattered")
+        layer.load_full_state(mirrored_state(mlp_state(HIDDEN, INTERMEDIATE, True, True, torch.float32), "down"))
+    else:
+        layer = TPAttention(HIDDEN, 4, bias=True, rope_theta=100.0, sequence_parallel=form == "scattered")
+        layer.load_full_state(mirrored_state(attention_state(HIDDEN, 4, 4, HIDDEN // 4, True, torch.float32), "o_proj"))
+    x = leaf(1, 3, 2, HIDDEN)
+    plain = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        made = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
+    assert made.dtype == torch.bfloat16 and relative_error(made, plain) < 3e-2

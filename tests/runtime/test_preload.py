@@ -165,12 +165,27 @@ def test_specialization_follows_what_triton_compiles_for():
 
 
 def test_a_workspace_is_not_made_while_a_graph_is_captured(monkeypatch):
-    context = SimpleNamespace(device=torch.device("cuda", 0), stream=1, workspaces={})
+    context = SimpleNamespace(stream=1, workspaces={"other": 0}, streams=SimpleNamespace(capturing=True))
     monkeypatch.setattr(team, "require_world", lambda what: context)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(errors.CaptureError, match=r"op: .*call it once on the stream before"):
+    with pytest.raises(errors.CaptureError, match=r"op: .*call it once before"):
         team.workspace("op", "key", lambda: 5)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    context.streams.capturing = False
     assert team.workspace("op", "key", lambda: 5) == 5
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    context.streams.capturing = True
     assert team.workspace("op", "key", lambda: 6) == 5
+
+
+def test_a_graph_on_another_stream_has_the_newest_workspace(monkeypatch):
+    """As long as it is captured: what is called there later has its own."""
+    context = SimpleNamespace(stream=1, workspaces={}, streams=SimpleNamespace(capturing=False))
+    monkeypatch.setattr(team, "require_world", lambda what: context)
+    for stream, key in ((1, "key"), (2, "key"), (3, "other key")):
+        context.stream = stream
+        team.workspace("op", key, lambda stream=stream: f"of stream {stream}")
+    team.workspace("other op", "key", lambda: "of another operator")
+    context.stream, context.streams.capturing = 9, True
+    assert team.workspace("op", "key", lambda: None) == "of stream 2"
+    with pytest.raises(errors.CaptureError):
+        team.workspace("op", "a third key", lambda: None)
+    context.streams.capturing = False
+    assert team.workspace("op", "key", lambda: "of stream 9") == "of stream 9"

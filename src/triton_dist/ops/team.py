@@ -22,16 +22,29 @@ __all__ = [
 def workspace(what: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The memory of an operator for this rank, stream and ``key``, made by ``make`` at the first call and kept as long as the world.
 
-    Calls of one operator on one stream follow each other, so they can share it; other streams have their own.
+    Calls of one operator on one stream follow each other, so they can share it; other streams have their own. A CUDA graph that is captured
+    on a stream without such calls, as torch's own capture stream is, gets the newest of another stream.
     key: the team's ranks, or a tuple that begins with them: ``free_team`` drops the workspaces of its team.
     Raises CaptureError where it would have to be made while the stream is captured into a CUDA graph.
     """
     context = require_world(what)
     full_key = (what, context.stream, key)
-    if full_key not in context.workspaces:
-        refuse_in_capture(what)
-        context.workspaces[full_key] = make()
-    return context.workspaces[full_key]
+    found = context.workspaces.get(full_key)
+    if found is None:
+        if in_capture(what):
+            found = _of_another_stream(context.workspaces, what, key)
+        if found is None:
+            refuse_in_capture(what)
+            found = context.workspaces[full_key] = make()
+    return found
+
+
+def _of_another_stream(workspaces: dict[Hashable, Any], what: str, key: Hashable) -> Any:
+    """The newest for ``key``, which is of the same stream on all ranks, as they make them together; None if there is none."""
+    for full_key, made in reversed(workspaces.items()):
+        if isinstance(full_key, tuple) and len(full_key) == 3 and (full_key[0], full_key[2]) == (what, key):
+            return made
+    return None
 
 
 def world_ranks_tensor(team: Team, device: torch.device) -> torch.Tensor:
@@ -53,8 +66,7 @@ def refuse_in_capture(what: str) -> None:
     """Raises CaptureError while a CUDA graph is captured on the current stream: memory can't be allocated on all ranks then."""
     if in_capture(what):
         raise CaptureError(
-            f"{what}: the first call with these shapes on this stream allocates memory on all ranks, which a CUDA graph "
-            "can't record; call it once on the stream before, and capture on the same one: torch.cuda.graph(graph, stream=stream)"
+            f"{what}: the first call with these shapes allocates memory on all ranks, which a CUDA graph can't record; call it once before"
         )
 
 

@@ -40,6 +40,12 @@ def test_what_a_gpu_can_not_capture():
     assert sorted(done.stdout.splitlines()) == ["rank 0: 5 refused", "rank 1: 5 refused"]
 
 
+@pytest.mark.parametrize("ranks, seed", [(2, 0), (4, 1)])
+def test_graphs_that_torch_captures_where_it_likes(ranks, seed):
+    done = check(run("--ranks", ranks, "--seed", seed, SCRIPTS / "captures_of_torch.py"))
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank}: four replays" for rank in range(ranks)]
+
+
 def test_two_nodes():
     done = check(run("--ranks", 4, "--nodes", 2, SCRIPTS / "two_nodes.py"))
     assert "rank 0 heard from rank 2" in done.stdout and "rank 3 heard from rank 1" in done.stdout
