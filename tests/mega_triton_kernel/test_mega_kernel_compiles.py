@@ -34,7 +34,7 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
         return torch.empty(shape, dtype=of)
 
     hidden, heads, kv_heads, programs = 1024, 8, 2, machine.programs
-    x, total, words = tensor(rows, hidden), tensor(rows, hidden), tensor(64, 4, of=torch.int32)
+    x, total = tensor(rows, hidden), tensor(rows, hidden)
     weight, lens, tables = tensor(hidden), tensor(rows, of=torch.int32), tensor(rows, 8, of=torch.int32)
     query, attended, cache = tensor(rows, 1, heads, dim), tensor(rows, 1, heads, dim), tensor(64, 16, kv_heads, dim)
     qkv, long = tensor(rows, 1, heads + 2 * kv_heads, dim), tensor(1, 300, heads + 2 * kv_heads, dim)
@@ -73,8 +73,8 @@ def operations(dtype: torch.dtype, machine: Machine, rows: int = 4, dim: int = 1
             flash_decode.flash_decode(query, cache, other_cache, tables, lens, attended, machine, scale=None, soft_cap=2.0)
         ],
         "ranks": [
-            *allreduce.allreduce(x, tensor(rows, hidden), words, words.clone(), RANKS, 256),
-            barrier.barrier(words[0], RANKS, [x]),
+            *allreduce.allreduce(x, tensor(rows, hidden), RANKS, 256, told=True),
+            barrier.barrier(RANKS, [x]),
         ],
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ import triton_dist
 from tests.differences import relative_error
 from triton_dist import errors
 from triton_dist.mega_triton_kernel import ModelBuilder
+from triton_dist.runtime import streams
 from triton_dist.runtime.world import require_world
 
 from . import references
@@ -109,6 +110,89 @@ def test_programs_that_are_compiled_again(world, first_runs):
 @pytest.mark.parametrize("seed", range(3))
 def test_programs_that_are_compiled_again_have_no_finding(seed):
     for found in triton_dist.simulate(compiled_again, world_size=3, seed=seed, args=(3,), check="all"):
+        assert max(found) < 1e-5
+
+
+def older_plans(order: str) -> list[float]:
+    """Runs of a program that was compiled earlier ("old"), as a graph replays them, between those of the one compiled last ("new")."""
+    random, made = Random(75 + triton_dist.rank()), make()
+    x, weight = random(2, 40), random(300, 40, scale=0.2)
+    part = made.create_symm_tensor((2, 300), torch.float32)
+    total, twice = nan_like((2, 300), x), nan_like((2, 300), x)
+    made.make_linear(x, weight, part)
+    made.make_allreduce(part, total)
+    made.make_barrier_all_intra_node([total])
+    made.compile()
+    launches = {"old": made._launch(made._plan)}
+    for _ in range(3):
+        launches["old"].run()
+    made.make_add(total, total, twice)
+    made.compile()
+    launches["new"] = made._launch(made._plan)
+    found = []
+    for which in order.split():
+        x.copy_(random(2, 40))
+        part.zero_()
+        total.fill_(float("nan"))
+        launches[which].run()
+        triton_dist.synchronize()
+        found.append(relative_error(total, sum(of_all_ranks(references.linear(x, weight)))))
+    made.finalize()
+    return found
+
+
+@pytest.mark.parametrize("order", ["old old", "new old old", "new old new old new"])
+def test_plans_count_their_runs_apart(world, order):
+    for found in world(older_plans, 2, args=(order,)):
+        assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_older_plans_have_no_finding(seed):
+    for found in triton_dist.simulate(older_plans, world_size=2, seed=seed, args=("new old new old",), check="all"):
+        assert max(found) < 1e-5
+
+
+def compiled_while_it_runs() -> list[float]:
+    """``compile()`` while runs are pending on another stream: neither reads nor clears what they count in."""
+    random, made = Random(77 + triton_dist.rank()), make()
+    x, weight = random(2, 40), random(300, 40, scale=0.2)
+    part = made.create_symm_tensor((2, 300), torch.float32)
+    total, twice = nan_like((2, 300), x), nan_like((2, 300), x)
+    q, cache, attended = random(1, 1, 2, 16), random(20, 16, 1, 16), nan_like((1, 1, 2, 16), x)
+    tables, lens = torch.arange(20, dtype=torch.int32, device=x.device).view(1, 20), torch.tensor([300], dtype=torch.int32, device=x.device)
+    made.make_linear(x, weight, part)
+    made.make_allreduce(part, total)
+    made.make_flash_decode(q, cache, cache, tables, lens, attended)
+    made.compile()
+    side = streams.Stream()
+    side.wait_stream(streams.current_stream())
+    with side:
+        for _ in range(4):
+            made.run()
+    made.make_add(total, total, twice)
+    made.compile()
+    streams.current_stream().wait_stream(side)
+    total.fill_(float("nan"))
+    made.run()
+    triton_dist.synchronize()
+    pages = cache.flatten(0, 1)[None, :300]
+    found = [
+        relative_error(twice, 2 * sum(of_all_ranks(references.linear(x, weight)))),
+        relative_error(attended, references.attention(q, pages, pages)),
+    ]
+    made.finalize()
+    return found
+
+
+def test_a_program_is_compiled_while_another_runs(world):
+    for found in world(compiled_while_it_runs, 2):
+        assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compiling_while_another_runs_has_no_finding(seed):
+    for found in triton_dist.simulate(compiled_while_it_runs, world_size=2, seed=seed, check="all"):
         assert max(found) < 1e-5
 
 

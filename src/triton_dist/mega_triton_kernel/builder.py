@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 
 from ..errors import CollectiveMismatchError, InvalidArgumentError
 from ..runtime.preload import Launch, load
@@ -16,11 +15,12 @@ from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
 from ..tools.profiler import alloc_profiler_buffer, export_to_perfetto_trace, parse_to_tracks, reset_profiler_buffer
 from .graph import Access, Operation, meeting_tiles, near
-from .kernel import RUN, WAITING, mega_kernel
+from .kernel import WAITING, mega_kernel
 from .machine import Machine, check_ranks, device_of_rank, multiprocessors, register, shared_memory
 from .schedule import Plan, make_plan
 from .tasks import activation, allreduce, barrier, elementwise, flash_attention, flash_decode, linear, normalization, prefetch
 from .tasks.checks import check
+from .words import with_words
 
 _RECORDS_A_TASK = 4
 
@@ -202,8 +202,7 @@ class ModelBuilder:
         for tensor in inputs:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
                 raise InvalidArgumentError(f"make_barrier_all_intra_node: wait_inputs has to be contiguous tensors, got {tensor!r}")
-        words = self.create_symm_tensor((self.local_world_size,), torch.int32)
-        self._add(barrier.barrier(words, self._ranks(), inputs), layer_id)
+        self._add(barrier.barrier(self._ranks(), inputs), layer_id)
 
     def make_allreduce(self, input: torch.Tensor, output: torch.Tensor, double_input_buffer: bool = False, layer_id: int = 0) -> None:
         """``output`` = sum of ``input`` over all ranks, in fp32 and in their order: the same bits on every rank.
@@ -223,10 +222,8 @@ class ModelBuilder:
         if isinstance(output, torch.Tensor) and near(Access.of_all(input, 1), Access.of_all(output, 1)):
             raise InvalidArgumentError("make_allreduce: output shares memory with input, which other ranks read: pass a tensor of its own")
         block = allreduce.block_of(input.numel(), self.num_sms)
-        shape = (triton.cdiv(input.numel(), block), self.world_size)
-        words = self.create_symm_tensor(shape, torch.int32)
-        done = None if double_input_buffer or self.world_size == 1 else self.create_symm_tensor(shape, torch.int32)
-        self._add(allreduce.allreduce(input, output, words, done, self._ranks(), block), layer_id)
+        told = self.world_size > 1 and not double_input_buffer
+        self._add(allreduce.allreduce(input, output, self._ranks(), block, told=told), layer_id)
 
     # What is made of them.
 
@@ -249,19 +246,19 @@ class ModelBuilder:
     def compile(self) -> None:
         """Find out who waits for whom, deal out the tasks, and compile the kernel. Every rank calls it; again after more operations.
 
+        It waits for no run: what was compiled before may still run, and a graph that has captured it be replayed later.
         Raises InvalidArgumentError, and CollectiveMismatchError where ranks have made different operations.
         """
         if not self._operations:
             raise InvalidArgumentError("ModelBuilder.compile: there are no operations; call make_linear() and others first")
-        runs = self._agree_with_peers(int(self._kept[-1][0].state[RUN]) + 1 if self._kept else 0)
-        operations = _joined(self._operations, self._machine)
-        for counter in (counter for operation in operations for counter in operation.counters):
-            counter.zero_()
-        self._plan = plan = make_plan(operations, self.num_sms, device_of_rank(), in_order=self._in_order, take=self._take, runs=runs)
+        self._agree_with_peers()
+        # Before anything that one rank alone may fail at: all ranks allocate the words.
+        operations = _joined(with_words(self._operations, self._zeros), self._machine)
+        self._plan = plan = make_plan(operations, self.num_sms, device_of_rank(), in_order=self._in_order, take=self._take)
         register(operations)
         if self._enable_profiling:
             self.profile_buf = alloc_profiler_buffer((plan.tasks + 4 * plan.programs) * _RECORDS_A_TASK)
-        self._kept.append((plan, self.profile_buf, self._operations))
+        self._kept.append((plan, self.profile_buf, operations))
         if device_of_rank().type == "cuda":
             load(self._launch(plan))
 
@@ -349,17 +346,19 @@ class ModelBuilder:
             KINDS=plan.kinds, TAKE=self._take, PROFILE=self.profile_buf is not None, num_warps=self.num_warps,
         )  # fmt: skip
 
-    def _agree_with_peers(self, runs: int) -> int:
-        """The number of runs to go on from: words of operations that were compiled before are below it on every rank, even if a run failed.
+    def _zeros(self, count: int, symmetric: bool) -> torch.Tensor:
+        """int32 words of a plan, which are zero for all streams: copied, since a fill would be ordered with the current stream only."""
+        if symmetric:
+            return self.create_symm_tensor((count,), torch.int32)
+        return torch.zeros(count, dtype=torch.int32).to(device_of_rank())
 
-        Ranks wait for each other by the number of a tile, so all have to have the same ones: raises CollectiveMismatchError.
-        """
+    def _agree_with_peers(self) -> None:
+        """Ranks wait for each other by the number of a tile, so all have to have the same ones: raises CollectiveMismatchError."""
         world = current_world()
         if self.world_size == 1 or world is None:
-            return runs
+            return
         mine = [(operation.name, operation.tiles, *operation.agreed) for operation in self._operations]
-        everyone = world.gather((mine, self.num_sms, runs))
-        for rank, (theirs, programs, _) in enumerate(everyone):
+        for rank, (theirs, programs) in enumerate(world.gather((mine, self.num_sms))):
             if (theirs, programs) != (mine, self.num_sms):
                 differ = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
                 raise CollectiveMismatchError(
@@ -367,7 +366,6 @@ class ModelBuilder:
                     f"{len(theirs)} on {programs}; they differ from number {differ} on (name, tiles, what they sum up): "
                     f"{mine[differ : differ + 1]} and {theirs[differ : differ + 1]}. Every rank has to make the same operations"
                 )
-        return max(said for _, _, said in everyone)
 
 
 def _joined(operations: Sequence[Operation], machine: Machine) -> list[Operation]:

@@ -67,11 +67,23 @@ class Access:
 
 
 @dataclass(frozen=True, eq=False)
+class RunWords:
+    """int32 words in which the bodies of an operation count runs. Each plan has its own, of zeros: plans count their runs apart.
+
+    symmetric: they are written by peers.
+    """
+
+    count: int
+    symmetric: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Operation:
     """A node of the graph: ``tiles`` tasks of one kind, in any order.
 
     name: of the trace. body: ``body(task, tile, run, CONSTANTS)`` of ``@triton.jit``; see ``kernel``. constants: a frozen dataclass of what
-    the body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``. They and ``kept`` are kept alive.
+    the body is compiled for. tensors: what the body gets by ``tensor_of(task, i, ...)``, ``words`` behind them. They and ``kept`` are kept
+    alive.
     """
 
     name: str
@@ -87,8 +99,8 @@ class Operation:
     """Tensors that the body does not look at."""
     together: int = 1
     """So many tiles in a row settle among themselves who of them writes what; they do not count as meeting."""
-    counters: tuple[torch.Tensor, ...] = ()
-    """Tensors that the body counts in, from 0 on; a run that did not end has left them wrong, so compiling begins anew."""
+    words: tuple[RunWords, ...] = ()
+    """What the body counts runs in; two operations may share them."""
     agreed: tuple = ()
     """What has to be the same on all ranks, besides name and tiles."""
 
@@ -235,11 +247,16 @@ class _Seen:
 
 
 def _before(operations: Sequence[Operation], index: int) -> list[int]:
-    """The operation before this one; those without accesses take no part in the order."""
-    if not (operations[index].reads or operations[index].writes):
+    """The operation before this one; those that only prefetch take no part in the order."""
+    if not _is_ordered(operations[index]):
         return []
-    before = [earlier for earlier in range(index) if operations[earlier].reads or operations[earlier].writes]
+    before = [earlier for earlier in range(index) if _is_ordered(operations[earlier])]
     return before[-1:]
+
+
+def _is_ordered(operation: Operation) -> bool:
+    """Whether it does anything that another operation, of this rank or a peer, can notice."""
+    return bool(operation.reads or operation.writes or operation.words)
 
 
 def _ranges(needed: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -28,10 +28,8 @@ class Plan:
     state: torch.Tensor
 
 
-def make_plan(operations: Sequence[Operation], programs: int, device: torch.device, *, in_order: bool, take: bool, runs: int = 0) -> Plan:
+def make_plan(operations: Sequence[Operation], programs: int, device: torch.device, *, in_order: bool, take: bool) -> Plan:
     """in_order: operations wait for whole operations before them. take: programs take tasks as they come, else each has its own.
-
-    runs: the number that the run before the first one counts as. Words that bodies have of their own are below it.
 
     Tasks are in the order of the operations, in each program's own list too, so what a task waits for is complete or was begun before it.
     Raises InvalidArgumentError for an operation whose tiles disturb each other.
@@ -69,7 +67,7 @@ def make_plan(operations: Sequence[Operation], programs: int, device: torch.devi
     return Plan(
         kinds, names, programs, tasks,
         on_device(waits or [(0, 0)], torch.int32), on_device(records, torch.int64), on_device(starts, torch.int32),
-        _after(runs, words.steps(), device), _after(runs, [1, tasks + programs, programs], device),
+        on_device(np.zeros(words.count), torch.int32), on_device(np.zeros(kernel.STATE), torch.int32),
     )  # fmt: skip
 
 
@@ -104,22 +102,9 @@ class _Words:
             return self.counters[operation], -self.tiles[operation]
         return self.firsts[operation] + first, end - first
 
-    def steps(self) -> list[int]:
-        """What a run adds to each word."""
-        steps = [1] * self.count
-        for tiles, counter in zip(self.tiles, self.counters, strict=True):
-            if counter >= 0:
-                steps[counter] = tiles
-        return steps
-
     def of_tile(self, operation: int, tile: int) -> int:
         """The word of one tile, or -1."""
         return -1 if self.firsts[operation] < 0 else self.firsts[operation] + tile
-
-
-def _after(runs: int, steps: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Words that so many runs have added to; they wrap around."""
-    return ((torch.tensor(steps, dtype=torch.int64, device=device) * runs + 2**31) % 2**32 - 2**31).to(torch.int32)
 
 
 def _kinds(operations: Sequence[Operation]) -> tuple[Kinds, list[int], list[str]]:

@@ -16,7 +16,7 @@ import triton.language as tl
 import triton_dist.language as dl
 
 from ...triton_dtypes import TRITON_DTYPES
-from ..graph import Access, Operation
+from ..graph import Access, Operation, RunWords
 from ..kernel import tensor_of
 from .barrier import Ranks, meet, tell
 from .checks import check, nbytes, width_of_blocks
@@ -35,9 +35,9 @@ class _AllReduce:
 
 @triton.jit
 def allreduce_task(task, tile, run, C: tl.constexpr):
-    """One block of ``out``, added in fp32 in the order of the ranks. Tensors: x (symmetric), out, words, done (symmetric).
+    """One block of ``out``, added in fp32 in the order of the ranks. Tensors: x (symmetric), out, words (symmetric int32 (tiles, ranks)).
 
-    TELL: the peers are told, by ``done``, that this rank has read its part of their x.
+    TELL: the peers are told, by one more such tensor, done, that this rank has read its part of their x.
     """
     meet(tensor_of(task, 2, tl.int32) + tile * C.SIZE, run, C)
     at = tile.to(tl.int64) * C.BLOCK + tl.arange(0, C.BLOCK)
@@ -63,26 +63,24 @@ def block_of(elements: int, programs: int) -> int:
     return width_of_blocks(elements, programs, 256, 4096)
 
 
-def allreduce(
-    x: torch.Tensor, out: torch.Tensor, words: torch.Tensor, done: torch.Tensor | None, ranks: Ranks, block: int
-) -> list[Operation]:
-    """x: symmetric. out: of its shape and dtype, other memory. words, done: symmetric int32 (tiles, ranks), zero, of this operation alone.
+def allreduce(x: torch.Tensor, out: torch.Tensor, ranks: Ranks, block: int, *, told: bool) -> list[Operation]:
+    """x: symmetric. out: of its shape and dtype, other memory.
 
-    done: None if x is not written again before all ranks have read it; else a second operation keeps later writers of x waiting.
+    told: ranks tell each other when they have read x, and a second operation keeps later writers of x waiting for that.
     """
     check("make_allreduce", "output", out, x.shape, x.dtype)
     elements = x.numel()
     tiles = triton.cdiv(elements, block)
     boxes = [(0, 1, tile * block, (tile + 1) * block) for tile in range(tiles)]
     mine, result = Access.of_boxes(x, elements, boxes), Access.of_boxes(out, elements, boxes)
-    constants = _AllReduce(TRITON_DTYPES[x.dtype], elements, block, ranks.FIRST, ranks.SIZE, ranks.INDEX, done is not None)
-    tensors = (x, out, words, words if done is None else done)
+    constants = _AllReduce(TRITON_DTYPES[x.dtype], elements, block, ranks.FIRST, ranks.SIZE, ranks.INDEX, told)
+    here, done = RunWords(tiles * ranks.SIZE, symmetric=True), RunWords(tiles * ranks.SIZE, symmetric=True)
     made = [
         Operation(
-            "allreduce", allreduce_task, constants, tensors, tiles, (mine,), (result,), nbytes=nbytes(x, out),
-            agreed=(elements, str(x.dtype), done is not None),
+            "allreduce", allreduce_task, constants, (x, out), tiles, (mine,), (result,), nbytes=nbytes(x, out),
+            words=(here, done) if told else (here,), agreed=(elements, str(x.dtype), told),
         )
     ]  # fmt: skip
-    if done is not None:
-        made.append(Operation("allreduce_read_by_all", read_by_all_task, ranks, (done,), tiles, (result,), (mine,), kept=(x,)))
+    if told:
+        made.append(Operation("allreduce_read_by_all", read_by_all_task, ranks, (), tiles, (result,), (mine,), kept=(x,), words=(done,)))
     return made

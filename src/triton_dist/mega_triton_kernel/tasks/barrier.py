@@ -11,7 +11,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 
-from ..graph import Access, Operation
+from ..graph import Access, Operation, RunWords
 from ..kernel import tensor_of
 
 
@@ -46,10 +46,7 @@ def barrier_task(task, tile, run, C: tl.constexpr):
     meet(tensor_of(task, 0, tl.int32), run, C)
 
 
-def barrier(words: torch.Tensor, ranks: Ranks, inputs: Sequence[torch.Tensor]) -> Operation:
-    """words: symmetric int32 (SIZE,), zero, of this operation alone. inputs: it comes after everything that was done with them before,
-    and everything that is done with them later comes after it.
-    """
-    guarded = tuple(Access.of_all(tensor, 1) for tensor in inputs)
-    writes = (Access.of_all(words, 1), *guarded)
-    return Operation("barrier_all_intra_node", barrier_task, ranks, (words,), 1, guarded, writes, kept=tuple(inputs))
+def barrier(ranks: Ranks, inputs: Sequence[torch.Tensor]) -> Operation:
+    """inputs: it comes after everything that was done with them before, and everything that is done with them later comes after it."""
+    guarded, words = tuple(Access.of_all(tensor, 1) for tensor in inputs), RunWords(ranks.SIZE, symmetric=True)
+    return Operation("barrier_all_intra_node", barrier_task, ranks, (), 1, guarded, guarded, kept=tuple(inputs), words=(words,))

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from ...errors import InvalidArgumentError
 from ...triton_dtypes import TRITON_DTYPES
-from ..graph import Access, Operation
+from ..graph import Access, Operation, RunWords
 from ..kernel import tensor_of
 from ..machine import Machine
 from .checks import check, nbytes, steps_of
@@ -184,8 +184,8 @@ def flash_decode(
         return Operation("flash_decode", flash_decode_task, constants, (*inputs, out), tiles, reads, (result,), nbytes=nbytes(q, out))
     partial = torch.empty((batch, q_heads, splits, v_dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((batch, q_heads, splits), dtype=torch.float32, device=q.device)
-    arrived = torch.zeros((batch, kv_heads), dtype=torch.int32, device=q.device)
+    arrived = RunWords(batch * kv_heads, symmetric=False)
     return Operation(
-        "flash_decode", flash_decode_task, constants, (*inputs, out, partial, lse, arrived), tiles, reads,
-        (result, of_splits(partial, v_dim), of_splits(lse, 1)), nbytes=nbytes(q, out), together=splits, counters=(arrived,),
+        "flash_decode", flash_decode_task, constants, (*inputs, out, partial, lse), tiles, reads,
+        (result, of_splits(partial, v_dim), of_splits(lse, 1)), nbytes=nbytes(q, out), together=splits, words=(arrived,),
     )  # fmt: skip
