@@ -250,6 +250,35 @@ def test_heads_of_many_tokens_match_torch(world, norm, shared_tables, dtype):
     assert max(world(prefill, 1, args=(dtype, shared_tables, norm))[0]) < TOLERANCE[dtype]
 
 
+def shorter_than_new_tokens(lens: list[int], length: int) -> tuple[list[list[int]], bool]:
+    """The slots of the caches that were written, (pages, slots) in order, of k and v; and whether q is 0 where it has no position.
+
+    The tables of cosines and sines begin in the midst of a tensor, and each sequence's pages behind those of another one: what goes to a
+    negative position is seen in a foreign page.
+    """
+    random, (heads, kv_heads, dim, page, pages) = Random(21), (2, 1, 16, 4, 12)
+    qkv, ones = random(len(lens), length, heads + 2 * kv_heads, dim), random(dim).abs()
+    keys, values = (torch.zeros_like(random(pages, page, kv_heads, dim)) for _ in range(2))
+    tables = torch.arange(pages, dtype=torch.int32, device=qkv.device).view(len(lens), -1)
+    counts = torch.tensor(lens, dtype=torch.int32, device=qkv.device)
+    angles = random(200, dim)[100:]
+    query = nan_like((len(lens), length, heads, dim), qkv)
+    builder = ModelBuilder(num_sms=4)
+    builder.make_qk_norm_rope_update_kvcache(qkv, keys, values, tables, counts, ones, ones, angles, angles, query)
+    run(builder, 1)
+    written = [(cache.flatten(0, 1) != 0).any(-1).flatten().nonzero().flatten().tolist() for cache in (keys, values)]
+    zero = [[not query[sequence, token].any() for token in range(length)] for sequence in range(len(lens))]
+    expected = [[count - length + token < 0 for token in range(length)] for count in lens]
+    return written, zero == expected
+
+
+@pytest.mark.parametrize(("lens", "length"), [([5, 0, 9], 1), ([5, 2, 0], 4), ([0, 0, 0], 3)], ids=str)
+def test_tokens_without_a_position_are_left_out(world, lens, length):
+    places = [16 * sequence + position for sequence, count in enumerate(lens) for position in range(max(0, count - length), count)]
+    written, zero = world(shorter_than_new_tokens, 1, args=(lens, length))[0]
+    assert written == [places, places] and zero
+
+
 @pytest.mark.parametrize("body", [decoding, prefill, norms, elementwise])
 def test_tasks_have_no_finding(body):
     arguments = {"decoding": (30, 0.0), "prefill": (False, False), "norms": (24,), "elementwise": ()}[body.__name__]

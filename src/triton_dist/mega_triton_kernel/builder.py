@@ -163,7 +163,8 @@ class ModelBuilder:
         """RMS norm of each head of q and k, their rotary embedding, and new keys and values into the pages of the caches.
 
         qkv: (batch, length, q_heads + 2 * kv_heads, head_dim). kv_lens: int32 (batch,), counts these tokens already: they are positions
-        ``kv_lens - length`` and on. q_rms_weight, k_rms_weight: (head_dim,). cos_cache, sin_cache: fp32 (positions, head_dim), or
+        ``kv_lens - length`` and on; of the first ones of a sequence that has fewer, as in an empty place of a batch, q becomes 0 and
+        nothing is stored in the caches. q_rms_weight, k_rms_weight: (head_dim,). cos_cache, sin_cache: fp32 (positions, head_dim), or
         (1 or batch, positions, head_dim); element i of a head's first half is rotated with element i of its second. q_norm_rope:
         (batch, length, q_heads, head_dim). Caches and tables: as in ``make_flash_decode``, one head_dim. rope_theta: not looked at, since
         the tables hold the angles.

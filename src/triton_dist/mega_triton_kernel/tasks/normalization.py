@@ -144,6 +144,7 @@ def qk_norm_rope_task(task, tile, run, C: tl.constexpr):
 
     Tensors: qkv (batch, LENGTH, heads of q, k and v, DIM), kv_lens, q_weight, k_weight, cos, sin, q out, k out, v out, block_tables.
     PAGED: k out and v out are caches of pages, and ``kv_lens`` counts these tokens already; else they are as q out, and it does not.
+    A token whose position would be negative has no place in the pages: its q is 0, and nothing of its k and v is stored.
     """
     heads: tl.constexpr = C.Q_HEADS + C.KV_HEADS
     pitch: tl.constexpr = (C.Q_HEADS + 2 * C.KV_HEADS) * C.DIM
@@ -156,6 +157,8 @@ def qk_norm_rope_task(task, tile, run, C: tl.constexpr):
     position = tl.load(tensor_of(task, 1, tl.int32) + sequence, mask=here, other=0) + token % C.LENGTH
     if C.PAGED:
         position -= C.LENGTH
+    placed = here & (position >= 0)
+    stored = placed[:, None] & inside_head[None, :]
     x = tensor_of(task, 0, C.DTYPE) + token[:, None].to(tl.int64) * pitch + head * C.DIM + pair[None, :]
     first = tl.load(x, mask=inside, other=0.0).to(tl.float32)
     second = tl.load(x + C.DIM // 2, mask=inside, other=0.0).to(tl.float32)
@@ -164,8 +167,8 @@ def qk_norm_rope_task(task, tile, run, C: tl.constexpr):
     else:
         first, second = _normalized(first, second, tensor_of(task, 3, C.DTYPE), C.NORM_K, C.K_EPS, pair, inside_head, C)
     row = sequence[:, None].to(tl.int64) * C.COS_BATCH + position[:, None].to(tl.int64) * C.DIM + pair[None, :]
-    cosine = tl.load(tensor_of(task, 4, tl.float32) + row, mask=inside, other=0.0)
-    sine = tl.load(tensor_of(task, 5, tl.float32) + row, mask=inside, other=0.0)
+    cosine = tl.load(tensor_of(task, 4, tl.float32) + row, mask=stored, other=0.0)
+    sine = tl.load(tensor_of(task, 5, tl.float32) + row, mask=stored, other=0.0)
     turned_first = (first * cosine - second * sine).to(C.DTYPE)
     turned_second = (second * cosine + first * sine).to(C.DTYPE)
     if head < C.Q_HEADS:
@@ -176,15 +179,15 @@ def qk_norm_rope_task(task, tile, run, C: tl.constexpr):
         kv_head = head - C.Q_HEADS
         slot = token.to(tl.int64)
         if C.PAGED:
-            page = tl.load(tensor_of(task, 9, tl.int32) + sequence * C.BLOCKS + position // C.PAGE_SIZE, mask=here, other=0)
+            page = tl.load(tensor_of(task, 9, tl.int32) + sequence * C.BLOCKS + position // C.PAGE_SIZE, mask=placed, other=0)
             slot = page.to(tl.int64) * C.PAGE_SIZE + position % C.PAGE_SIZE
         target = (slot[:, None] * C.KV_HEADS + kv_head) * C.DIM + pair[None, :]
         out = tensor_of(task, 7, C.DTYPE) + target
-        tl.store(out, turned_first, mask=inside)
-        tl.store(out + C.DIM // 2, turned_second, mask=inside)
+        tl.store(out, turned_first, mask=stored)
+        tl.store(out + C.DIM // 2, turned_second, mask=stored)
         value, value_out = x + C.KV_HEADS * C.DIM, tensor_of(task, 8, C.DTYPE) + target
-        tl.store(value_out, tl.load(value, mask=inside, other=0.0), mask=inside)
-        tl.store(value_out + C.DIM // 2, tl.load(value + C.DIM // 2, mask=inside, other=0.0), mask=inside)
+        tl.store(value_out, tl.load(value, mask=inside, other=0.0), mask=stored)
+        tl.store(value_out + C.DIM // 2, tl.load(value + C.DIM // 2, mask=inside, other=0.0), mask=stored)
 
 
 @dataclass(frozen=True)
