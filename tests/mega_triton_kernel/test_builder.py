@@ -219,16 +219,17 @@ def refusals() -> list[str]:
     refused(ModelBuilder, num_sms=1000)
     refused(ModelBuilder, rank=2, world_size=2)
     refused(ModelBuilder, rank=0, world_size=3, local_world_size=2)
-    in_place = ModelBuilder(num_sms=2)
-    in_place.make_linear(x, random(32, 32), x)
-    refused(in_place.compile)
+    refused(made.make_linear, x, random(32, 32), x)
+    shifted = ModelBuilder(num_sms=1)
+    shifted.make_add(weight[:2], x[:2], weight.flatten()[4:68].view(2, 32))
+    refused(shifted.compile)
     return told
 
 
 WORDS = (
     "compile", "no operations", "enable_profiling", "weight is (48, 31)", "output is (4, 47)", "weight is torch.float32", "contiguous",
     "multiple of 16", "torch.int32", "None", "no elements", "even number", "3 heads of q", "8 tokens of q, 4 of k", "5 heads",
-    "num_sms=1000", "rank=2", "world_size=3", "shares no memory",
+    "num_sms=1000", "rank=2", "world_size=3", "shares no memory", "a part of what it reads",
 )  # fmt: skip
 
 

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_dist.errors import InvalidArgumentError
-from triton_dist.mega_triton_kernel.graph import Access, Operation, check_tiles, dependencies, overlaps
+from triton_dist.mega_triton_kernel import graph
+from triton_dist.mega_triton_kernel.graph import Access, Operation, check_tiles, dependencies, meeting_tiles, overlaps
+from triton_dist.mega_triton_kernel.machine import Machine
+from triton_dist.mega_triton_kernel.tasks import activation, elementwise, linear, normalization
 
 MEMORY = 64
 
@@ -42,9 +45,11 @@ def places(draw, tiles: int) -> Place:
     return Place(draw(st.integers(0, MEMORY - rows * pitch)), pitch, tuple(boxes))
 
 
-@given(places(3), places(2))
-def test_overlaps_are_never_missed(left, right):
-    found = overlaps(left.access(), right.access())
+@given(places(3), places(2), st.sampled_from([1, 4, 100]))
+def test_overlaps_are_never_missed(left, right, cells):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "_CELLS", cells)  # so many pairs are compared at a time
+        found = overlaps(left.access(), right.access())
     real = np.array([[bool(left.touched(i) & right.touched(j)) for j in range(2)] for i in range(3)])
     assert not (real & ~found).any()
     if left.pitch == right.pitch and (right.origin - left.origin) % left.pitch == 0:
@@ -143,3 +148,82 @@ def test_tiles_that_disturb_each_other_are_refused():
     with pytest.raises(InvalidArgumentError, match="shares no memory"):
         check_tiles(operation(a, a, [(0, 1, 0, 8), (1, 2, 0, 8)]))
     check_tiles(operation(torch.zeros(4, 8), a, [(0, 1, 0, 8), (1, 2, 0, 8), (2, 2, 0, 8)]))
+
+
+def at(memory: torch.Tensor, first: int, *shape: int) -> torch.Tensor:
+    """A contiguous tensor from an element of ``memory`` on."""
+    return memory[first : first + torch.Size(shape).numel()].view(shape)
+
+
+def added(memory: torch.Tensor, first: int, programs: int) -> Operation:
+    return elementwise.add(at(memory, 600, 5, 120), torch.zeros(5, 120), at(memory, first, 5, 120), programs)
+
+
+def one_row_added(memory: torch.Tensor, first: int, programs: int) -> Operation:
+    return elementwise.add(torch.zeros(600), at(memory, 600, 600), at(memory, first, 600), programs)
+
+
+def normalized(memory: torch.Tensor, first: int, programs: int) -> Operation:
+    return normalization.rms_norm(at(memory, 600, 3, 200), torch.ones(200), at(memory, first, 3, 200), 1e-6)
+
+
+def activated(memory: torch.Tensor, first: int, programs: int) -> Operation:
+    return activation.silu_mul_up(at(memory, 600, 2, 300), at(memory, first, 2, 150), programs)
+
+
+def product(memory: torch.Tensor, first: int, programs: int) -> Operation:
+    return linear.linear("linear", at(memory, 600, 4, 150), torch.zeros(150, 150), at(memory, first, 4, 150), Machine(programs, 100_000))
+
+
+def heads(memory: torch.Tensor, first: int, programs: int, *, value: int = 2000) -> Operation:
+    """qkv of 600 elements: 3 tokens, 10 heads; q of 6, k and v of 2."""
+    norms = normalization.Norms(torch.ones(20), torch.ones(20))
+    lens, angles = torch.zeros(1, dtype=torch.int32), torch.zeros(9, 20)
+    return normalization.qkv_pack_qk_norm_rope_split_v(
+        at(memory, 600, 1, 3, 10, 20), lens, norms, angles, angles, torch.zeros(1, 3, 6, 20), at(memory, first, 1, 3, 2, 20),
+        at(memory, value, 1, 3, 2, 20), programs,
+    )  # fmt: skip
+
+
+def paged(memory: torch.Tensor, first: int, programs: int) -> Operation:
+    """Caches of 5 pages of 3 keys of 2 heads: 600 elements."""
+    norms = normalization.Norms(torch.ones(20), torch.ones(20))
+    lens, angles, tables = torch.ones(1, dtype=torch.int32), torch.zeros(9, 20), torch.zeros(1, 5, dtype=torch.int32)
+    return normalization.qk_norm_rope_update_kvcache(
+        torch.zeros(1, 3, 10, 20), at(memory, 600, 5, 3, 2, 20), at(memory, first, 5, 3, 2, 20), tables, lens, norms, angles, angles,
+        torch.zeros(1, 3, 6, 20), programs,
+    )  # fmt: skip
+
+
+SHARING = {
+    # What is made, elements of what begins at 600 and of what is moved beside it, and whether both may be exactly the same.
+    added: (600, 600, True),
+    one_row_added: (600, 600, True),
+    normalized: (600, 600, True),
+    activated: (600, 300, False),
+    product: (600, 600, False),
+    heads: (600, 120, False),
+    paged: (600, 600, False),
+}
+
+
+@pytest.mark.parametrize("programs", [1, 2, 7, 132])
+@pytest.mark.parametrize("make", SHARING, ids=lambda make: make.__name__)
+def test_tensors_that_overlap_are_refused_for_any_number_of_programs(make, programs):
+    """Whatever the tiles are: also where one tile is all of the operation, or an input and an output are one tile apart."""
+    there, moved, same = SHARING[make]
+    for first in range(0, 1300, 4):
+        apart = first + moved <= 600 or first >= 600 + there or (same and first == 600)
+        try:
+            accepted = meeting_tiles(make(torch.zeros(2500), first, programs)) is None
+        except InvalidArgumentError:
+            accepted = False
+        assert accepted == apart, first
+
+
+def test_a_tile_that_writes_part_of_what_it_reads_is_named():
+    memory = torch.zeros(2000)
+    with pytest.raises(InvalidArgumentError, match="add: tile 0 would write a part of what it reads"):
+        check_tiles(added(memory, 604, 1))
+    with pytest.raises(InvalidArgumentError, match="by two outputs"):
+        check_tiles(heads(torch.zeros(3000), 0, 1, value=0))

@@ -89,7 +89,7 @@ class ModelBuilder:
         self._linear("make_o_proj", "o_proj", input, weight, output, layer_id)
 
     def make_linear(self, input: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, layer_id: int = 0) -> None:
-        """``output = input @ weight.T``: (M, K), (N, K), (M, N), of one dtype: bf16, fp16 or fp32. Summed in fp32.
+        """``output = input @ weight.T``: (M, K), (N, K), (M, N), of one dtype: bf16, fp16 or fp32. Summed in fp32. output: other memory.
 
         All tensors here and below: contiguous, begin at a multiple of 16 bytes. Raises InvalidArgumentError, as all of these.
         layer_id: of messages alone.

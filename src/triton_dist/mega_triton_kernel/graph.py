@@ -8,6 +8,7 @@ addresses, so views, reshaped or not, and buffers that are used again come out r
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +22,17 @@ from ..errors import InvalidArgumentError
 Ranges = list[tuple[int, int]]
 """Of tiles: (first, end)."""
 
+_CELLS = 1 << 20
+"""Pairs of tiles that are compared at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Access:
     """Memory that the tiles of an operation touch in one tensor.
 
     origin: address of row 0. pitch: bytes from one row to the next. boxes: int64 (tiles, 4), of each tile (first row, row past the last,
-    first byte, byte past the last) in those rows. exact: False where a box is more than what the tile touches, and tiles do not meet there.
+    first byte, byte past the last) in those rows. exact: False where a box is more than what the tile touches, and tiles do not meet in
+    this tensor.
     """
 
     origin: int
@@ -99,6 +104,8 @@ class Operation:
     """Tensors that the body does not look at."""
     together: int = 1
     """So many tiles in a row settle among themselves who of them writes what; they do not count as meeting."""
+    interleaved: bool = False
+    """A tile loads after it has begun to store, or its warps are not in step: what it stores is exactly what it loads, or none of it."""
     words: tuple[RunWords, ...] = ()
     """What the body counts runs in; two operations may share them."""
     agreed: tuple = ()
@@ -107,19 +114,48 @@ class Operation:
 
 def overlaps(left: Access, right: Access) -> np.ndarray:
     """bool (tiles of left, tiles of right): whether their boxes have a byte in common, or may have."""
+    found = np.empty((len(left.boxes), len(right.boxes)), dtype=bool)
+    for rows, table in _overlaps_by_rows(left, right):
+        found[rows] = table
+    return found
+
+
+def _overlaps_by_rows(left: Access, right: Access) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some rows of ``overlaps`` at a time, since what it is made of takes several times its memory."""
+    sides = _sides(left, right)
+    step = max(1, _CELLS // max(1, len(right.boxes)))
+    for begin in range(0, len(left.boxes), step):
+        rows = slice(begin, begin + step)
+        yield rows, _all_meet([(first[rows, None], end[rows, None], *others) for first, end, *others in sides])
+
+
+def _overlaps_tile_by_tile(left: Access, right: Access) -> np.ndarray:
+    """bool (tiles,): the diagonal of ``overlaps``."""
+    return _all_meet(_sides(left, right))
+
+
+def _sides(left: Access, right: Access) -> list[tuple[np.ndarray, ...]]:
+    """What has to meet where boxes overlap: first and end, of each box of left, then of right; by rows and by columns, or by addresses."""
     moved = _in_rows_of(left, right)
     if moved is None:
-        (first, end), (other_first, other_end) = left.hulls(), right.hulls()
-        return (
-            (first[:, None] < other_end[None, :])
-            & (other_first[None, :] < end[:, None])
-            & ((first < end)[:, None] & (other_first < other_end)[None, :])
-        )
-    one, other = left.boxes[:, None, :], moved[None, :, :]
-    return (
-        (np.maximum(one[..., 0], other[..., 0]) < np.minimum(one[..., 1], other[..., 1]))
-        & (np.maximum(one[..., 2], other[..., 2]) < np.minimum(one[..., 3], other[..., 3]))
-    )  # fmt: skip
+        return [(*left.hulls(), *right.hulls())]
+    return [(*left.boxes.T[side], *moved.T[side]) for side in (slice(0, 2), slice(2, 4))]
+
+
+def _all_meet(sides: Sequence[tuple[np.ndarray, ...]]) -> np.ndarray:
+    """Where the ranges of every side have something in common; empty ones have not."""
+    met = [
+        (first < other_end) & (other_first < end) & (first < end) & (other_first < other_end)
+        for first, end, other_first, other_end in sides
+    ]
+    return np.logical_and.reduce(met)
+
+
+def _same_bytes(left: Access, right: Access) -> np.ndarray:
+    """bool (tiles,): whether a tile touches the same bytes by both."""
+    single = (left.boxes[:, 1] - left.boxes[:, 0] == 1) & (right.boxes[:, 1] - right.boxes[:, 0] == 1)
+    same = [one == other for one, other in zip(left.hulls(), right.hulls(), strict=True)]
+    return np.logical_and.reduce([*same, single | (left.pitch == right.pitch)])
 
 
 def _in_rows_of(left: Access, right: Access) -> np.ndarray | None:
@@ -150,22 +186,39 @@ def near(left: Access, right: Access) -> bool:
 
 
 def meeting_tiles(operation: Operation) -> tuple[int, int] | None:
-    """A tile that writes what another tile of the same operation reads or writes, and that one; None if all keep apart."""
+    """A tile that writes what another tile of the same operation reads or writes, and that one; None if all keep apart.
+
+    The same tile twice where the operation is interleaved and the tile writes part of what it reads, or something twice. What is found
+    does not depend on how an interleaved operation is cut into tiles: what its tensors share, some tile or two of them share.
+    """
     group = np.arange(operation.tiles) // operation.together
-    for write in operation.writes:
-        for access in (*operation.reads, *operation.writes):
-            if not (write.exact and access.exact) or not near(write, access):
-                continue
-            matrix = overlaps(write, access) & (group[:, None] != group[None, :])
-            if matrix.any():
-                one, other = np.argwhere(matrix)[0].tolist()
-                return one, other
+    accesses = (*operation.reads, *operation.writes)
+    for write, (number, access) in itertools.product(operation.writes, enumerate(accesses)):
+        if not near(write, access):
+            continue
+        if operation.interleaved and write is not access:
+            mixed = _overlaps_tile_by_tile(write, access)
+            if number < len(operation.reads):
+                mixed &= ~_same_bytes(write, access)
+            if mixed.any():
+                return int(mixed.argmax()), int(mixed.argmax())
+        if write is access and not write.exact:
+            continue
+        for rows, table in _overlaps_by_rows(write, access):
+            met = np.argwhere(table & (group[rows, None] != group))
+            if len(met):
+                return rows.start + int(met[0, 0]), int(met[0, 1])
     return None
 
 
 def check_tiles(operation: Operation) -> None:
-    """Raises InvalidArgumentError where one tile writes what another tile of the same operation reads or writes."""
+    """Raises InvalidArgumentError where tiles meet: see ``meeting_tiles``."""
     meeting = meeting_tiles(operation)
+    if meeting is not None and meeting[0] == meeting[1]:
+        raise InvalidArgumentError(
+            f"{operation.name}: tile {meeting[0]} would write a part of what it reads, or the same memory by two outputs, in no order; "
+            "give it outputs that share no memory with each other, nor with its inputs unless one is exactly the other"
+        )
     if meeting is not None:
         raise InvalidArgumentError(
             f"{operation.name}: tile {meeting[0]} would write what tile {meeting[1]} of the same operation uses, and their order is open; "

@@ -58,4 +58,6 @@ def silu_mul_up(gate_up: torch.Tensor, out: torch.Tensor, programs: int) -> Oper
     reads = (Access.of_boxes(gate_up, 2 * columns, boxes), Access.of_boxes(gate_up, 2 * columns, ups))
     constants = _SiluMulUp(TRITON_DTYPES[out.dtype], columns, block)
     writes = (Access.of_boxes(out, columns, boxes),)
-    return Operation("silu_mul_up", silu_mul_up_task, constants, (gate_up, out), len(boxes), reads, writes, nbytes=nbytes(gate_up, out))
+    return Operation(
+        "silu_mul_up", silu_mul_up_task, constants, (gate_up, out), len(boxes), reads, writes, nbytes=nbytes(gate_up, out), interleaved=True
+    )

@@ -44,5 +44,13 @@ def add(lhs: torch.Tensor, rhs: torch.Tensor, out: torch.Tensor, programs: int) 
     reads = (Access.of_boxes(lhs, elements, boxes), Access.of_boxes(rhs, elements, boxes))
     constants = _Add(TRITON_DTYPES[lhs.dtype], elements, block)
     return Operation(
-        "add", add_task, constants, (lhs, rhs, out), tiles, reads, (Access.of_boxes(out, elements, boxes),), nbytes=nbytes(lhs, rhs, out)
+        "add",
+        add_task,
+        constants,
+        (lhs, rhs, out),
+        tiles,
+        reads,
+        (Access.of_boxes(out, elements, boxes),),
+        nbytes=nbytes(lhs, rhs, out),
+        interleaved=True,
     )

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ...errors import InvalidArgumentError
 from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation, near
 from ..kernel import tensor_of
@@ -107,6 +108,10 @@ def linear(
     check(what, "weight", weight, (None, x.shape[1]), x.dtype)
     (m, k), n = x.shape, weight.shape[0]
     check(what, "output", out, (m, n), x.dtype)
+    for operand, tensor in (("input", x), ("weight", weight)):
+        # Were it left to the tiles, it would depend on how many there are.
+        if near(Access.of_all(out, 1), Access.of_all(tensor, 1)):
+            raise InvalidArgumentError(f"{what}: output shares memory with {operand}: give it one that shares no memory with its operands")
     columns, tile_m, tile_n, tile_k, stages = tile_shape(m, n, k, x.element_size(), machine)
     tiles_m, tiles_n = triton.cdiv(m, tile_m), triton.cdiv(n, columns)
     places = [(tile % tiles_m * tile_m, tile // tiles_m * columns) for tile in range(tiles_m * tiles_n)]

@@ -89,7 +89,7 @@ def with_add(add: Operation, norm: Operation) -> Operation | None:
     writes = tuple(Access.of_boxes(tensor, columns, boxes) for tensor in (total, out))
     return Operation(
         "add_rms_norm", add_rms_norm_task, norm.constants, (lhs, rhs, total, weight, out), rows, (*reads, Access.of_all(weight, rows)),
-        writes, nbytes=add.nbytes + norm.nbytes,
+        writes, nbytes=add.nbytes + norm.nbytes, interleaved=True,
     )  # fmt: skip
 
 
@@ -104,7 +104,9 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, eps: floa
     constants = _RmsNorm(TRITON_DTYPES[x.dtype], columns, min(_MOST_COLUMNS, triton.next_power_of_2(columns)), float(eps))
     reads = (Access.of_boxes(x, columns, boxes), Access.of_all(weight, rows))
     writes = (Access.of_boxes(out, columns, boxes),)
-    return Operation("rms_norm", rms_norm_task, constants, (x, weight, out), rows, reads, writes, nbytes=nbytes(x, weight, out))
+    return Operation(
+        "rms_norm", rms_norm_task, constants, (x, weight, out), rows, reads, writes, nbytes=nbytes(x, weight, out), interleaved=True
+    )
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,9 @@ def _operation(
     tensors: tuple[torch.Tensor, ...] = (qkv, kv_lens, norms.q_weight, norms.k_weight, cos, sin, q_out, k_out, v_out)
     tensors = tensors if tables is None else (*tensors, tables)
     name = what.removeprefix("make_")
-    return Operation(name, qk_norm_rope_task, constants, tensors, len(places), tuple(reads), tuple(writes), nbytes=nbytes(qkv, q_out))
+    return Operation(
+        name, qk_norm_rope_task, constants, tensors, len(places), tuple(reads), tuple(writes), nbytes=nbytes(qkv, q_out), interleaved=True
+    )
 
 
 def _check_tables(what: str, cos: torch.Tensor, sin: torch.Tensor, batch: int, dim: int) -> int:
