@@ -274,6 +274,24 @@ def test_ranks_with_other_operations_are_named(world, other_dtype, word):
         assert word in told and "Every rank has to make the same operations" in told
 
 
+def other_parts() -> str:
+    """Each rank sums up another part of one symmetric tensor."""
+    made = make()
+    both = made.create_symm_tensor((2, 300), torch.float32)
+    part = both[triton_dist.rank()]
+    made.make_allreduce(part, nan_like((300,), part))
+    try:
+        made.compile()
+    except errors.CollectiveMismatchError as error:
+        return str(error)
+    return "not found"
+
+
+def test_ranks_that_sum_up_other_parts_are_named(world):
+    for told in world(other_parts, 2):
+        assert "'at 0x" in told and "Every rank has to make the same operations" in told
+
+
 def a_rank_that_stays_away() -> None:
     made, random = make(), Random(61)
     part = made.create_symm_tensor((2, 64), torch.float32)
@@ -298,11 +316,12 @@ def not_symmetric() -> list[str]:
         except errors.InvalidArgumentError as error:
             told.append(str(error))
     shared = made.create_symm_tensor((2, 64), torch.float32)
-    try:
-        made.make_allreduce(shared, shared)
-    except errors.InvalidArgumentError as error:
-        told.append(str(error))
     rank, ranks = triton_dist.rank(), triton_dist.world_size()
+    for x, out in ((shared, shared), (triton_dist.symm_peer(shared, (rank + 1) % ranks), random(2, 64))):
+        try:
+            made.make_allreduce(x, out)
+        except errors.InvalidArgumentError as error:
+            told.append(str(error))
     for arguments in ((0, ranks + 1, ranks + 1), (rank, ranks)):
         try:
             ModelBuilder(*arguments)
@@ -314,5 +333,5 @@ def not_symmetric() -> list[str]:
 
 def test_what_ranks_are_refused(world):
     for told in world(not_symmetric, 2):
-        words = ("no symmetric tensor", "(2, 63)", "shares memory", "this is rank", "2 on each node")
-        assert len(told) == 5 and [word for word, text in zip(words, told, strict=True) if word not in text] == []
+        words = ("no symmetric tensor", "(2, 63)", "shares memory", "no symmetric tensor of this rank", "this is rank", "2 on each node")
+        assert len(told) == len(words) and [word for word, text in zip(words, told, strict=True) if word not in text] == []

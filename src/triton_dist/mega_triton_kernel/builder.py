@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import CollectiveMismatchError, InvalidArgumentError
+from ..runtime.address_map import rank_of
 from ..runtime.preload import Launch, load
 from ..runtime.symmetric import is_symmetric, symm_free, symm_zeros
 from ..runtime.world import current_world
@@ -209,7 +210,7 @@ class ModelBuilder:
         """``output`` = sum of ``input`` over all ranks, in fp32 and in their order: the same bits on every rank.
 
         Every rank makes it, at the same place of its program. input: symmetric (``create_symm_tensor``, ``symm_empty``,
-        ``nvshmem_create_tensor``), bf16, fp16 or fp32. output: of its shape, other memory. double_input_buffer: the caller sees to it that
+        ``nvshmem_create_tensor``), the same part of one tensor on all ranks, bf16, fp16 or fp32. output: of its shape, other memory. double_input_buffer: the caller sees to it that
         ``input`` is not written again before the all-reduce after this one is complete, as with two inputs in turn; else later
         operations that write it, and the end of the run, wait until all ranks have read it. For the ranks of one node.
         """
@@ -218,8 +219,10 @@ class ModelBuilder:
                 f"make_allreduce: {self.world_size} ranks on nodes of {self.local_world_size}; it is for the ranks of one node"
             )
         check("make_allreduce", "input", input, (None,) * max(1, input.dim()) if isinstance(input, torch.Tensor) else ())
-        if self.world_size > 1 and not is_symmetric(input):
-            raise InvalidArgumentError("make_allreduce: input is no symmetric tensor; make it by create_symm_tensor or symm_empty")
+        if self.world_size > 1 and not (is_symmetric(input) and rank_of(input.data_ptr()) == self.rank):
+            raise InvalidArgumentError(
+                "make_allreduce: input is no symmetric tensor of this rank; make it by create_symm_tensor or symm_empty"
+            )
         if isinstance(output, torch.Tensor) and near(Access.of_all(input, 1), Access.of_all(output, 1)):
             raise InvalidArgumentError("make_allreduce: output shares memory with input, which other ranks read: pass a tensor of its own")
         block = allreduce.block_of(input.numel(), self.num_sms)
@@ -364,7 +367,7 @@ class ModelBuilder:
                 differ = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
                 raise CollectiveMismatchError(
                     f"ModelBuilder.compile: rank {self.rank} has {len(mine)} operations on {self.num_sms} multiprocessors, rank {rank} has "
-                    f"{len(theirs)} on {programs}; they differ from number {differ} on (name, tiles, what they sum up): "
+                    f"{len(theirs)} on {programs}; they differ from number {differ} on (name, tiles, what they sum up and where): "
                     f"{mine[differ : differ + 1]} and {theirs[differ : differ + 1]}. Every rank has to make the same operations"
                 )
 

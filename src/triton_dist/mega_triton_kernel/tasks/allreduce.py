@@ -15,6 +15,7 @@ import triton.language as tl
 
 import triton_dist.language as dl
 
+from ...runtime.address_map import STRIDE
 from ...triton_dtypes import TRITON_DTYPES
 from ..graph import Access, Operation, RunWords
 from ..kernel import tensor_of
@@ -78,7 +79,7 @@ def allreduce(x: torch.Tensor, out: torch.Tensor, ranks: Ranks, block: int, *, t
     made = [
         Operation(
             "allreduce", allreduce_task, constants, (x, out), tiles, (mine,), (result,), nbytes=nbytes(x, out),
-            words=(here, done) if told else (here,), agreed=(elements, str(x.dtype), told),
+            words=(here, done) if told else (here,), agreed=(elements, str(x.dtype), told, f"at {x.data_ptr() % STRIDE:#x}"),
         )
     ]  # fmt: skip
     if told:
