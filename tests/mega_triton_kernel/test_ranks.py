@@ -8,7 +8,7 @@ import torch
 import triton_dist
 from tests.differences import relative_error
 from triton_dist import errors
-from triton_dist.mega_triton_kernel import ModelBuilder
+from triton_dist.mega_triton_kernel import ModelBuilder, schedule
 from triton_dist.runtime import streams
 from triton_dist.runtime.world import require_world
 
@@ -16,9 +16,9 @@ from . import references
 from .references import TOLERANCE, Random, nan_like
 
 
-def make(**options) -> ModelBuilder:
+def make(num_sms: int = 4, **options) -> ModelBuilder:
     ranks = triton_dist.world_size()
-    return ModelBuilder(triton_dist.rank(), ranks, ranks, num_sms=4, **options)
+    return ModelBuilder(triton_dist.rank(), ranks, ranks, num_sms=num_sms, **options)
 
 
 def of_all_ranks(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -233,7 +233,7 @@ def test_a_barrier_that_guards_nothing_is_a_race():
 
 
 def written_again() -> None:
-    """The promise of ``double_input_buffer`` broken: the next product writes what peers still sum up."""
+    """What ``double_input_buffer`` asks for is not there: the next product writes what peers still sum up."""
     random, made = Random(50 + triton_dist.rank()), make()
     x, weight = random(2, 40), random(700, 40)
     part = made.create_symm_tensor((2, 700), torch.float32)
@@ -245,9 +245,55 @@ def written_again() -> None:
     triton_dist.synchronize()
 
 
-def test_an_input_that_is_written_too_early_is_a_race():
+def in_turn(way: str, options: dict) -> None:
+    """Two inputs in turn: the first is written again behind the all-reduce of the second, which follows from the first one's sum or not."""
+    # So many programs that none has tiles of both all-reduces, which would order them.
+    random, made = Random(55 + triton_dist.rank()), make(64, **options)
+    x, wide, narrow, back = random(2, 40), random(300, 40), random(100, 40), random(300, 100)
+    of_sum, of_half = random(100, 300), random(100, 150)
+    first, second = made.create_symm_tensor((2, 300), torch.float32), made.create_symm_tensor((2, 100), torch.float32)
+    sum_of_first, sum_of_second, last = nan_like((2, 300), x), nan_like((2, 100), x), nan_like((2, 300), x)
+    made.make_linear(x, wide, first)
+    made.make_allreduce(first, sum_of_first, double_input_buffer=True)
+    if way == "of the sum":
+        made.make_linear(sum_of_first, of_sum, second)
+    elif way == "of a part of the sum":
+        made.make_linear(sum_of_first.view(4, 150)[:2], of_half, second)
+    else:
+        made.make_linear(x, narrow, second)
+    if way == "behind a barrier":
+        made.make_barrier_all_intra_node([first, sum_of_first])
+    made.make_allreduce(second, sum_of_second, double_input_buffer=True)
+    made.make_linear(sum_of_second, back, first)
+    made.make_allreduce(first, last)
+    made.compile()
+    for _ in range(2):
+        made.run()
+    triton_dist.synchronize()
+    made.finalize()
+
+
+SAFE = (("of the sum", {}), ("behind a barrier", {}), ("of x", {"enable_dep_opt": False}))
+UNSAFE = ("of x", "of a part of the sum")
+
+
+@pytest.mark.parametrize(("way", "options"), SAFE)
+def test_inputs_in_turn_that_follow_from_each_other(way, options):
+    triton_dist.simulate(in_turn, world_size=3, args=(way, options), check="all")
+
+
+@pytest.mark.parametrize(("body", "arguments"), [(written_again, ()), *((in_turn, (way, {})) for way in UNSAFE)])
+def test_an_input_that_is_written_too_early_is_refused(body, arguments):
+    with pytest.raises(errors.InvalidArgumentError, match="linear: tile .* would write an input of make_allreduce"):
+        triton_dist.simulate(body, world_size=2, args=arguments)
+
+
+@pytest.mark.parametrize(("body", "arguments"), [(written_again, ()), *((in_turn, (way, {})) for way in UNSAFE)])
+def test_an_input_that_is_written_too_early_is_a_race(monkeypatch, body, arguments):
+    """The twins: without the refusal the simulator names the race."""
+    monkeypatch.setattr(schedule, "check_unguarded", lambda operations, waits: None)
     with pytest.raises(errors.DataRaceError, match="create_symm_tensor"):
-        triton_dist.simulate(written_again, world_size=2, check="race")
+        triton_dist.simulate(body, world_size=2, args=arguments, check="race")
 
 
 def a_rank_that_has_less(other_dtype: bool) -> str:

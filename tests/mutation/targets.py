@@ -77,6 +77,7 @@ NOTHING_TO_MUTATE = (
     "src/triton_dist/mega_triton_kernel/builder.py",
     "src/triton_dist/mega_triton_kernel/graph.py",
     "src/triton_dist/mega_triton_kernel/machine.py",
+    "src/triton_dist/mega_triton_kernel/peers.py",
     "src/triton_dist/mega_triton_kernel/schedule.py",
     "src/triton_dist/mega_triton_kernel/tasks/activation.py",
     "src/triton_dist/mega_triton_kernel/tasks/checks.py",

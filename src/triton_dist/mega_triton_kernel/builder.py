@@ -210,9 +210,13 @@ class ModelBuilder:
         """``output`` = sum of ``input`` over all ranks, in fp32 and in their order: the same bits on every rank.
 
         Every rank makes it, at the same place of its program. input: symmetric (``create_symm_tensor``, ``symm_empty``,
-        ``nvshmem_create_tensor``), the same part of one tensor on all ranks, bf16, fp16 or fp32. output: of its shape, other memory. double_input_buffer: the caller sees to it that
-        ``input`` is not written again before the all-reduce after this one is complete, as with two inputs in turn; else later
-        operations that write it, and the end of the run, wait until all ranks have read it. For the ranks of one node.
+        ``nvshmem_create_tensor``), the same part of one tensor on all ranks, bf16, fp16 or fp32. output: of its shape, other memory. For
+        the ranks of one node.
+
+        Later operations that write ``input``, and the end of the run, wait until all ranks have read it. double_input_buffer: they do not.
+        Then whoever writes ``input`` again has to come after another all-reduce or barrier that comes after this ``output``: as with two
+        inputs in turn, each computed of all of the sum of the other. Within a program ``compile()`` sees to that. Between runs it is the
+        caller's: what comes after ``output`` and before the next write may be in this run, in the next one, or in another program's.
         """
         if self.local_world_size != self.world_size:
             raise InvalidArgumentError(

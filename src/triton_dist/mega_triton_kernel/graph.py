@@ -108,6 +108,12 @@ class Operation:
     """A tile loads after it has begun to store, or its warps are not in step: what it stores is exactly what it loads, or none of it."""
     words: tuple[RunWords, ...] = ()
     """What the body counts runs in; two operations may share them."""
+    meets: bool = False
+    """Each tile begins with meeting the same tile of all other ranks."""
+    unguarded: bool = False
+    """Other ranks read what it reads, and nothing waits for them; see ``peers``."""
+    stores: bool = True
+    """False where its writes only say what comes after it."""
     agreed: tuple = ()
     """What has to be the same on all ranks, besides name and tiles."""
 

@@ -11,6 +11,7 @@ import torch
 from . import kernel
 from .graph import Operation, Ranges, check_tiles, dependencies
 from .kernel import Kind, Kinds
+from .peers import check_unguarded
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +33,13 @@ def make_plan(operations: Sequence[Operation], programs: int, device: torch.devi
     """in_order: operations wait for whole operations before them. take: programs take tasks as they come, else each has its own.
 
     Tasks are in the order of the operations, in each program's own list too, so what a task waits for is complete or was begun before it.
-    Raises InvalidArgumentError for an operation whose tiles disturb each other.
+    Raises InvalidArgumentError for an operation whose tiles disturb each other, or that writes what other ranks may still read.
     """
     for operation in operations:
         check_tiles(operation)
     kinds, numbers, names = _kinds(operations)
     waits_of = dependencies(operations, in_order=in_order)
+    check_unguarded(operations, waits_of)
     words = _Words.of(operations, waits_of)
     first_task = np.cumsum([0, *(operation.tiles for operation in operations)])
     tasks = int(first_task[-1])

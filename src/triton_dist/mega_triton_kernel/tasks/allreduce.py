@@ -80,8 +80,13 @@ def allreduce(x: torch.Tensor, out: torch.Tensor, ranks: Ranks, block: int, *, t
         Operation(
             "allreduce", allreduce_task, constants, (x, out), tiles, (mine,), (result,), nbytes=nbytes(x, out),
             words=(here, done) if told else (here,), agreed=(elements, str(x.dtype), told, f"at {x.data_ptr() % STRIDE:#x}"),
+            meets=True, unguarded=ranks.SIZE > 1 and not told,
         )
     ]  # fmt: skip
     if told:
-        made.append(Operation("allreduce_read_by_all", read_by_all_task, ranks, (), tiles, (result,), (mine,), kept=(x,), words=(done,)))
+        made.append(
+            Operation(
+                "allreduce_read_by_all", read_by_all_task, ranks, (), tiles, (result,), (mine,), kept=(x,), words=(done,), stores=False
+            )
+        )
     return made

@@ -49,4 +49,6 @@ def barrier_task(task, tile, run, C: tl.constexpr):
 def barrier(ranks: Ranks, inputs: Sequence[torch.Tensor]) -> Operation:
     """inputs: it comes after everything that was done with them before, and everything that is done with them later comes after it."""
     guarded, words = tuple(Access.of_all(tensor, 1) for tensor in inputs), RunWords(ranks.SIZE, symmetric=True)
-    return Operation("barrier_all_intra_node", barrier_task, ranks, (), 1, guarded, guarded, kept=tuple(inputs), words=(words,))
+    return Operation(
+        "barrier_all_intra_node", barrier_task, ranks, (), 1, guarded, guarded, kept=tuple(inputs), words=(words,), meets=True, stores=False
+    )
