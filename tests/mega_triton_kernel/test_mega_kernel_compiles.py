@@ -7,6 +7,7 @@ import torch
 from triton import compile as compile_kernel
 
 from tests.primitives.compile_targets import source_of, target_of
+from triton_dist.errors import InvalidArgumentError
 from triton_dist.mega_triton_kernel.graph import Operation
 from triton_dist.mega_triton_kernel.kernel import Kind, Kinds, mega_kernel
 from triton_dist.mega_triton_kernel.machine import Machine
@@ -119,3 +120,34 @@ def test_wide_heads_fit():
     for dim in (96, 256):
         made = operations(torch.bfloat16, Machine(132, SHARED[90] - 8192), dim=dim)
         assert compiled([*made["attention"], *made["decoding"]], 90).metadata.shared <= SHARED[90]
+
+
+def decode(dtype: torch.dtype, arch: int, heads: int, dim: int, v_dim: int) -> Operation:
+    """All heads of q share one of k."""
+    pages, batch = 64, 4
+    return flash_decode.flash_decode(
+        torch.empty(batch, 1, heads, dim, dtype=dtype), torch.empty(pages, 16, 1, dim, dtype=dtype),
+        torch.empty(pages, 16, 1, v_dim, dtype=dtype), torch.empty(batch, 16, dtype=torch.int32), torch.empty(batch, dtype=torch.int32),
+        torch.empty(batch, 1, heads, v_dim, dtype=dtype), Machine(132, SHARED[arch] - 8192), scale=None, soft_cap=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arch", "heads", "dim", "v_dim"),
+    [
+        (torch.bfloat16, 90, 64, 576, 512),
+        (torch.bfloat16, 90, 16, 576, 512),
+        (torch.bfloat16, 90, 128, 192, 128),
+        (torch.float32, 90, 16, 576, 512),
+        (torch.bfloat16, 80, 64, 256, 256),
+        (torch.float32, 120, 64, 128, 128),
+    ],
+)
+def test_many_heads_that_share_keys_fit(dtype, arch, heads, dim, v_dim):
+    """The block of q counts too."""
+    assert compiled([decode(dtype, arch, heads, dim, v_dim)], arch).metadata.shared <= SHARED[arch]
+
+
+def test_too_many_heads_that_share_keys_are_refused():
+    with pytest.raises(InvalidArgumentError, match="128 heads of q that share one of k, in blocks of 1024 elements, need 299008 bytes"):
+        decode(torch.bfloat16, 90, 128, 576, 512)

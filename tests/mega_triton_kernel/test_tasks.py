@@ -209,6 +209,26 @@ def test_decoding_matches_torch(world, programs, soft_cap, dtype):
     assert max(world(decoding, 1, args=(dtype, programs, soft_cap))[0]) < TOLERANCE[dtype]
 
 
+def shared_keys() -> float:
+    """Many wide heads of q to one head of keys, of which shared memory has room for few at a time."""
+    random = Random(22, torch.bfloat16)
+    query, keys, values = random(2, 1, 64, 576), random(20, 4, 1, 576, scale=0.1), random(20, 4, 1, 512)
+    tables, lens = random.permutation(20).view(2, 10), torch.tensor([37, 9], dtype=torch.int32, device=query.device)
+    out = nan_like((2, 1, 64, 512), query)
+    builder = ModelBuilder(num_sms=4)
+    builder.make_flash_decode(query, keys, values, tables, lens, out)
+    run(builder, 1)
+    found = []
+    for sequence, count in enumerate(lens.tolist()):
+        k, v = (paged(cache, tables, sequence, count)[None] for cache in (keys, values))
+        found.append(relative_error(out[sequence], references.attention(query[sequence : sequence + 1], k, v)[0]))
+    return max(found)
+
+
+def test_decoding_of_many_heads_that_share_keys(world):
+    assert world(shared_keys, 1)[0] < TOLERANCE[torch.bfloat16]
+
+
 def prefill(dtype: torch.dtype, shared_tables: bool, norm: bool) -> list[float]:
     random = Random(6, dtype)
     batch, length, heads, kv_heads, dim = 2, 37, 3, 1, 40

@@ -21,7 +21,8 @@ from .checks import check, nbytes, steps_of
 from .flash_attention import soft_capped
 
 _MOST_SPLITS = 32
-_MOST_KEYS = 128
+_MOST_KEYS, _FEWEST_KEYS = 128, 16
+"""That a task looks at at a time; a matrix product takes no fewer."""
 _COMBINED = 8192
 """Elements of a block of shares that are combined."""
 
@@ -125,6 +126,23 @@ def flash_decode_task(task, tile, run, C: tl.constexpr):
                 _combine(task, sequence, kv_head, step, C)
 
 
+def _keys_and_steps(what: str, machine: Machine, group: int, width: int, v_width: int, itemsize: int) -> tuple[int, int]:
+    """Keys at a time, and steps of the pipeline, by what shared memory has room for beside the block of q. Raises InvalidArgumentError."""
+    q, key = group * width * itemsize, (width + v_width) * itemsize
+    # Many keys at a time, since what takes the time is that they are found by pages; but two steps rather than many keys.
+    keys = _MOST_KEYS
+    while keys > _FEWEST_KEYS and steps_of(machine, q, keys * key) < 2:
+        keys //= 2
+    # In one step, values come when the keys are not needed any more, together with their weights.
+    least = q + keys * (max(width, v_width) + group) * itemsize
+    if least > machine.shared:
+        raise InvalidArgumentError(
+            f"{what}: {group} heads of q that share one of k, in blocks of {width} elements, need {least} bytes of shared memory, and a "
+            f"program has {machine.shared}: pass fewer heads of q for one of k, or narrower ones"
+        )
+    return keys, steps_of(machine, q, keys * key)
+
+
 def flash_decode(
     q: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, block_tables: torch.Tensor, kv_lens: torch.Tensor,
     out: torch.Tensor, machine: Machine, *, scale: float | None, soft_cap: float,
@@ -145,19 +163,14 @@ def flash_decode(
     if q_heads % kv_heads:
         raise InvalidArgumentError(f"{what}: {q_heads} heads of q, {kv_heads} of k: q has to have a multiple of k's heads")
     share = q_heads // kv_heads
-    # Many keys at a time, since what takes the time is that they are found by pages.
-    itemsize, keys = q.element_size(), _MOST_KEYS
-    while keys > 32 and steps_of(machine, 0, keys * (dim + v_dim) * itemsize) < 2:
-        keys //= 2
-    steps = steps_of(machine, 0, keys * (dim + v_dim) * itemsize)
+    group, width, v_width = (max(16, triton.next_power_of_2(size)) for size in (share, dim, v_dim))
+    keys, steps = _keys_and_steps(what, machine, group, width, v_width, q.element_size())
     splits = 1
     while 2 * splits * batch * kv_heads <= machine.programs and splits * keys < block_tables.shape[1] * page_size and splits < _MOST_SPLITS:
         splits *= 2
-    v_width = max(16, triton.next_power_of_2(v_dim))
     combined = max(1, min(triton.next_power_of_2(share), _COMBINED // (splits * v_width)))
     constants = _FlashDecode(
-        TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, max(16, triton.next_power_of_2(dim)), v_dim, v_width,
-        max(16, triton.next_power_of_2(share)), splits, keys, steps, page_size, block_tables.shape[1],
+        TRITON_DTYPES[q.dtype], q_heads, kv_heads, dim, width, v_dim, v_width, group, splits, keys, steps, page_size, block_tables.shape[1],
         float(dim**-0.5 if scale is None else scale), float(soft_cap), combined,
     )  # fmt: skip
     places = [(sequence, head, split) for sequence in range(batch) for head in range(kv_heads) for split in range(splits)]
