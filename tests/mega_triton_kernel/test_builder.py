@@ -216,7 +216,15 @@ def refusals() -> list[str]:
     refused(made.make_flash_attn, random(1, 8, 3, 16), random(1, 8, 2, 16), random(1, 8, 2, 16), random(1, 8, 3, 16))
     refused(made.make_flash_attn, random(1, 8, 2, 16), random(1, 4, 2, 16), random(1, 4, 2, 16), random(1, 8, 2, 16))
     refused(made.make_qkv_pack_flash_attn, random(1, 8, 5, 16), random(1, 8, 2, 16))
+    refused(made.make_barrier_all_intra_node, x)
+    refused(made.make_barrier_all_intra_node, 4)
     refused(ModelBuilder, num_sms=1000)
+    refused(ModelBuilder, num_sms=1.5)
+    refused(ModelBuilder, num_sms="2")
+    refused(ModelBuilder, num_warps=3)
+    refused(ModelBuilder, num_warps=0)
+    refused(ModelBuilder, num_warps="4")
+    refused(ModelBuilder, rank="0")
     refused(ModelBuilder, rank=2, world_size=2)
     refused(ModelBuilder, rank=0, world_size=3, local_world_size=2)
     refused(made.make_linear, x, random(32, 32), x)
@@ -229,7 +237,8 @@ def refusals() -> list[str]:
 WORDS = (
     "compile", "no operations", "enable_profiling", "weight is (48, 31)", "output is (4, 47)", "weight is torch.float32", "contiguous",
     "multiple of 16", "torch.int32", "None", "no elements", "even number", "3 heads of q", "8 tokens of q, 4 of k", "5 heads",
-    "num_sms=1000", "rank=2", "world_size=3", "shares no memory", "a part of what it reads",
+    "list of tensors", "list of tensors", "num_sms=1000", "num_sms=1.5", "num_sms='2'", "num_warps=3", "num_warps=0", "num_warps='4'",
+    "rank='0'", "rank=2", "world_size=3", "shares no memory", "a part of what it reads",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..runtime.world import current_world
 from ..tools.profiler import alloc_profiler_buffer, export_to_perfetto_trace, parse_to_tracks, reset_profiler_buffer
 from .graph import Access, Operation, meeting_tiles, near
 from .kernel import WAITING, mega_kernel
-from .machine import Machine, check_ranks, device_of_rank, multiprocessors, register, shared_memory
+from .machine import Machine, check_ranks, check_warps, device_of_rank, multiprocessors, register, shared_memory, whole_number
 from .schedule import Plan, make_plan
 from .tasks import activation, allreduce, barrier, elementwise, flash_attention, flash_decode, linear, normalization, prefetch
 from .tasks.checks import check
@@ -34,7 +34,7 @@ class ModelBuilder:
     ``compile()`` finds out which tiles have to wait for which. ``run()`` launches on the current stream and can be captured in a graph.
 
     rank, world_size: this rank's and how many there are, which run the same program. local_world_size: ranks of a node.
-    num_warps: of all programs. enable_profiling: record what each program does when (``dump_trace``, ``get_sm_activity``).
+    num_warps: of all programs, a power of 2. enable_profiling: record what each program does when (``dump_trace``, ``get_sm_activity``).
     enable_dep_opt: False makes every tile wait for the whole operation before it. enable_runtime_scheduler: programs take tasks as they
     come, instead of the lists that ``compile()`` deals out. num_sms: programs; default is one a multiprocessor, and more is refused.
     Raises InvalidArgumentError, NotInitializedError, NoDeviceError.
@@ -55,12 +55,12 @@ class ModelBuilder:
         check_ranks(rank, world_size, local_world_size)
         self.rank, self.world_size, self.local_world_size = rank, world_size, local_world_size
         self.local_rank = rank % local_world_size
-        self.num_warps = num_warps
+        self.num_warps = check_warps(num_warps)
         self._enable_profiling = enable_profiling
         self._in_order = not enable_dep_opt
         self._take = enable_runtime_scheduler
         most = multiprocessors()
-        if num_sms is not None and not 1 <= num_sms <= most:
+        if num_sms is not None and not 1 <= whole_number("num_sms", num_sms) <= most:
             raise InvalidArgumentError(
                 f"ModelBuilder: num_sms={num_sms}; all programs have to be on the GPU together, so pass a number from 1 to its {most}"
             )
@@ -200,6 +200,8 @@ class ModelBuilder:
 
         Every rank makes it, at the same place of its program. Without ``wait_inputs`` it orders nothing.
         """
+        if isinstance(wait_inputs, torch.Tensor) or not isinstance(wait_inputs, Iterable | None):
+            raise InvalidArgumentError(f"make_barrier_all_intra_node: wait_inputs has to be a list of tensors, got {wait_inputs!r}")
         inputs = list(wait_inputs or ())
         for tensor in inputs:
             if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
@@ -276,7 +278,10 @@ class ModelBuilder:
         return dict(enumerate(self._compiled("task_types_to_str").names))
 
     def run(self) -> None:
-        """Run the program once, on the current stream; every rank calls it. Raises InvalidArgumentError before ``compile()``."""
+        """Run the program once, on the current stream; every rank calls it. Raises InvalidArgumentError before ``compile()``.
+
+        One program at a time runs on a GPU: two on different streams may each keep the other's blocks from starting, and wait for ever.
+        """
         plan = self._compiled("run")
         if self.profile_buf is not None:
             reset_profiler_buffer(self.profile_buf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +26,26 @@ class Machine:
     shared: int
 
 
+def whole_number(name: str, value: object) -> int:
+    """Raises InvalidArgumentError for what is no int."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(f"ModelBuilder: {name}={value!r} has to be an int") from None
+
+
+def check_warps(num_warps: int) -> int:
+    """Raises InvalidArgumentError."""
+    warps = whole_number("num_warps", num_warps)
+    if warps not in (1, 2, 4, 8, 16, 32):
+        raise InvalidArgumentError(f"ModelBuilder: num_warps={num_warps}; pass a power of 2 from 1 to 32, the most that a block has")
+    return warps
+
+
 def check_ranks(rank: int, world_size: int, local_world_size: int) -> None:
     """Raises InvalidArgumentError, NotInitializedError."""
+    for name, value in (("rank", rank), ("world_size", world_size), ("local_world_size", local_world_size)):
+        whole_number(name, value)
     if world_size < 1 or local_world_size < 1 or world_size % local_world_size or not 0 <= rank < world_size:
         raise InvalidArgumentError(
             f"ModelBuilder: rank={rank}, world_size={world_size}, local_world_size={local_world_size}; ranks count from 0, and "
