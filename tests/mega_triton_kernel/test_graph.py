@@ -45,15 +45,23 @@ def places(draw, tiles: int) -> Place:
     return Place(draw(st.integers(0, MEMORY - rows * pitch)), pitch, tuple(boxes))
 
 
-@given(places(3), places(2), st.sampled_from([1, 4, 100]))
-def test_overlaps_are_never_missed(left, right, cells):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph, "_CELLS", cells)  # so many pairs are compared at a time
-        found = overlaps(left.access(), right.access())
+@given(places(3), places(2))
+def test_overlaps_are_never_missed(left, right):
+    found = overlaps(left.access(), right.access())
     real = np.array([[bool(left.touched(i) & right.touched(j)) for j in range(2)] for i in range(3)])
     assert not (real & ~found).any()
     if left.pitch == right.pitch and (right.origin - left.origin) % left.pitch == 0:
         assert (found == real).all()
+
+
+def test_overlaps_by_blocks_are_the_same(monkeypatch):
+    boxes = [(row, row + 2, column, column + 9) for row in range(0, 40, 3) for column in range(0, 30, 4)]
+    left, right = Access(0, 50, np.array(boxes)), Access(70, 50, np.array(boxes[::-1][:50]))
+    at_once = overlaps(left, right)
+    assert at_once.any() and not at_once.all()
+    for cells in (1, 60, 250):
+        monkeypatch.setattr(graph, "_CELLS", cells)
+        assert (overlaps(left, right) == at_once).all()
 
 
 @st.composite
