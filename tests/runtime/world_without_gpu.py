@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import signal
 import sys
@@ -19,9 +20,10 @@ import torch.distributed as dist
 import triton_dist
 from triton_dist.errors import PeerLostError, WaitTimeoutError
 from triton_dist.runtime import context_layout, world
+from triton_dist.runtime.control_group import ControlGroup
 from triton_dist.runtime.cuda import driver
 from triton_dist.runtime.cuda import world as module
-from triton_dist.runtime.wait_board import all_boards
+from triton_dist.runtime.wait_board import all_boards, path_of, remove_stale
 from triton_dist.runtime.wait_layout import BOARD_BYTES
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -32,18 +34,21 @@ CALLS: list[tuple] = []
 
 
 class HostHeap:
-    """A heap of which only the context page is real."""
+    """A heap of which only the context page is real. mapped: how many there are."""
+
+    mapped = 0
 
     def __init__(self, owner, size):
         self.page = torch.zeros(context_layout.TEAM_TABLE, dtype=torch.uint8)
         self.words_address = 0
         owner.gather("mapped")
+        HostHeap.mapped += 1
 
     def bytes_at(self, address, nbytes):
         return self.page[:nbytes]
 
     def close(self):
-        pass
+        HostHeap.mapped -= 1
 
 
 def take_the_gpu_away() -> None:
@@ -154,9 +159,11 @@ def not_registered() -> None:
 
     working = driver.call
 
+    unsupported = ["cuMemHostRegister"]
+
     def call(name, *arguments):
-        if name == "cuMemHostRegister" and dist.get_rank() == 1:
-            raise driver.CudaDriverError("cuMemHostRegister: not supported")
+        if name in unsupported and dist.get_rank() == 1:
+            raise driver.CudaDriverError(f"{name}: not supported")
         return working(name, *arguments)
 
     driver.call = call
@@ -165,11 +172,117 @@ def not_registered() -> None:
         triton_dist.initialize()
     assert any("attach won't see" in str(entry.message) for entry in caught) == (dist.get_rank() == 1)
     triton_dist.finalize()
+    for name in ("cuMemHostRegister", "cuMemHostGetDevicePointer"):
+        unsupported[:] = [name]
+        try:
+            triton_dist.initialize(wait_timeout=2)
+            raise AssertionError("no error")
+        except triton_dist.errors.TritonDistError as error:
+            assert f"{name}: not supported" in str(error)
+        assert nothing_is_left()
+
+
+def nothing_is_left() -> bool:
+    """Whether no world, no heap, no wait board of this process and no registration of one is there."""
+    names = [name for name, *_ in CALLS]
+    registered = names.count("cuMemHostRegister") - names.count("cuMemHostUnregister")
+    return not (world.is_initialized() or HostHeap.mapped or registered or path_of(os.getpid()).exists())
+
+
+def group_ended_first() -> None:
+    """The program ends ``torch.distributed`` before it leaves the world: the ranks do not meet, but leave, and may join again."""
+    for bound in (None, 3):
+        triton_dist.initialize(wait_timeout=bound)
+        dist.barrier()
+        dist.destroy_process_group()
+        triton_dist.finalize()
+        assert nothing_is_left()
+        store = Path(os.environ["STORES"]) / f"after {bound}"
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=int(os.environ["RANK"]), world_size=2)
+    triton_dist.initialize()
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{store}.2", rank=int(os.environ["RANK"]), world_size=2)
+    triton_dist.finalize()
+    assert nothing_is_left()
+    triton_dist.initialize()
+    assert world._process_world.gather(1) == [1, 1]
+    # It ends with a group of a world, which torch does not know any more.
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{store}.3", rank=int(os.environ["RANK"]), world_size=2)
+
+
+def broken_device() -> None:
+    """A kernel of rank 0 has failed, so that it can't wait for its GPU: it raises what CUDA says, and all is undone on both ranks."""
+
+    def broken(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    triton_dist.initialize(wait_timeout=3)
+    here = world._process_world
+    working = torch.cuda.synchronize
+    if here.rank == 0:
+        torch.cuda.synchronize = broken
     try:
-        triton_dist.initialize(wait_timeout=2)
+        triton_dist.finalize()
         raise AssertionError("no error")
-    except triton_dist.errors.TritonDistError as error:
-        assert "not supported" in str(error)
+    except RuntimeError as error:
+        assert here.rank == 0 and "illegal memory access" in str(error)
+    except PeerLostError:
+        assert here.rank == 1
+    assert nothing_is_left()
+    torch.cuda.synchronize = working
+
+
+def joining_fails() -> None:
+    """However joining fails, and wherever, nothing stays behind, and the next try succeeds."""
+    working = ControlGroup.gather
+
+    def failing_at(number, error):
+        count = itertools.count()
+
+        def gather(control, value):
+            values = working(control, value)
+            if next(count) == number:
+                raise error
+            return values
+
+        return gather
+
+    gathers = 0
+    for error, raised in ((RuntimeError("Connection closed by peer"), PeerLostError), (KeyboardInterrupt(), KeyboardInterrupt)):
+        for number in itertools.count():
+            ControlGroup.gather = failing_at(number, error)
+            try:
+                triton_dist.initialize(wait_timeout=3)
+            except raised:
+                gathers = max(gathers, number + 1)
+            ControlGroup.gather = working
+            if world.is_initialized():
+                break
+            assert nothing_is_left(), number
+        triton_dist.finalize()
+        assert nothing_is_left()
+    assert gathers >= 5, "place, board, heap, context page, introductions"
+
+
+def lost_while_joining() -> None:
+    """Rank 1 is killed while the ranks make a world: rank 0 says so, and keeps nothing of it."""
+
+    def write_context_page(here):
+        if here.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        here.gather("context page written")
+
+    module.CudaWorld._write_context_page = write_context_page
+    try:
+        triton_dist.initialize(wait_timeout=3)
+        raise AssertionError("no error")
+    except PeerLostError as error:
+        assert "can't be reached" in str(error)
+    assert nothing_is_left()
+    deadline = time.monotonic() + 30
+    while not remove_stale() and time.monotonic() < deadline:  # the board of rank 1, as the next world would
+        time.sleep(0.05)
 
 
 def threads_of_gloo() -> int:

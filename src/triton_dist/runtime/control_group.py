@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,12 +44,16 @@ class ControlGroup:
         return [value] if len(ranks) == 1 else self._call(lambda: self._gather_among(ranks, value))
 
     def end(self) -> None:
-        """End the group. Its threads are waited for, except where a call of it still waits for other ranks."""
+        """End the group. Its threads are waited for, except where a call of it still waits for other ranks.
+
+        Nothing is wrong if it is gone: the program may have ended all groups, and made new ones.
+        """
         atexit.unregister(self.end)
         if self._group is None or os.getpid() != self._process:  # a child has no thread that could be waited for
             return
-        if dist.is_initialized():  # the program may have ended it before
-            dist.destroy_process_group(self._group)
+        if dist.is_initialized():
+            with contextlib.suppress(ValueError, RuntimeError):  # torch does not know it any more; its connections are broken
+                dist.destroy_process_group(self._group)
         if not self._calls:
             self._group = None
 

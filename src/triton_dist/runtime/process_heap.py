@@ -33,6 +33,7 @@ from .cuda import device_memory
 from .cuda.blocks import Block, BlockTable, count_dropped, leave_behind, left_over_in, left_over_ranges, merged
 from .cuda.mapping import data_base
 from .cuda.team_table import TeamTable
+from .cuda.undo import run_all
 from .lazy_views import lazily_like
 from .meeting import Call, check_all_meet, check_same, with_free
 from .offsets import OffsetAllocator, Range
@@ -100,13 +101,9 @@ class ProcessHeap:
 
     def close(self) -> None:
         """Unmap everything; all ranks call it. Tensors that still exist are UseAfterFreeError wherever this package gets them."""
-        self._world.synchronize()
-        for block in self._blocks:
-            if block.release is not None:
-                block.release()
-                block.release = block.keeps = None
-        leave_behind(list(self._blocks))
-        self._map.close()
+        blocks = list(self._blocks)
+        steps = [self._world.synchronize, *(block.let_go for block in blocks), lambda: leave_behind(blocks), self._map.close]
+        run_all(steps)  # a device on which a kernel has failed can't be waited for, but the next world needs the addresses
 
     @property
     def mapped_bytes(self) -> int:

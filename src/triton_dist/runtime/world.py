@@ -190,7 +190,9 @@ def finalize() -> None:
     """Leave the world: waits until this rank's device work has finished.
 
     Under torchrun every rank calls it, and the heap is gone afterwards.
-    A world in which a wait timed out or a rank was lost is left as well; raises that error if no call has raised it before.
+    A world in which a wait timed out or a rank was lost is left as well; raises that error if no call has raised it before. Call it before
+    ``torch.distributed.destroy_process_group``, without which the ranks can't wait for each other as they leave. Whatever it raises, the
+    world is left and ``initialize`` may be called again.
     """
     global _process_world
     here: object = current_world()

@@ -24,7 +24,6 @@ from triton_dist.runtime import world as runtime_world
 from triton_dist.runtime.address_map import CONTEXT, STRIDE
 from triton_dist.runtime.control_group import ControlGroup
 from triton_dist.runtime.cuda import device_memory, driver
-from triton_dist.runtime.cuda.heap import CudaHeap
 from triton_dist.runtime.cuda.peers import check_peers
 from triton_dist.runtime.cuda.world import CudaWorld
 from triton_dist.runtime.symmetric import address_of
@@ -45,12 +44,13 @@ class FakeWorld(CudaWorld):
         self.local_rank, self.local_world_size, self.num_nodes, self.node = self.rank, self.world_size, 1, 0
         self.workspaces, self.shmem_initialized = {}, False
         self.synchronized = 0
-        self._watchdog = self._board = None  # they are tested in test_world_without_gpu.py
+        self._watchdog = self._board = self._nvshmem = None  # the first two are tested in test_world_without_gpu.py
         self._control = ControlGroup()
+        self._begin()
         try:
             check_peers(0, self.world_size, self.gather)
             self.streams = self  # type: ignore[assignment]
-            self.heap = CudaHeap(self, heap_size)
+            self._make_heap(heap_size)
         except BaseException:
             self._control.end()
             raise

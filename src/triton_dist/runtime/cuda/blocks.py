@@ -66,6 +66,15 @@ class Block:
             : self.nbytes
         ]
 
+    def let_go(self) -> None:
+        """Unmap it if it is adopted memory; its world ends."""
+        release, self.release = self.release, None
+        try:
+            if release is not None:
+                release()
+        finally:
+            self.keeps = None
+
 
 def count_dropped() -> None:
     """Take the storages that are gone off the references of their blocks."""

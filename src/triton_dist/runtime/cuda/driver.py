@@ -134,7 +134,11 @@ def register_host_memory(address: int, size: int) -> int:
     """Let kernels of every GPU context of this process reach host memory; returns the address they use."""
     portable, mapped = 1, 2
     call("cuMemHostRegister", address, size, portable | mapped)
-    return int(call("cuMemHostGetDevicePointer", address, 0))
+    try:
+        return int(call("cuMemHostGetDevicePointer", address, 0))
+    except BaseException:
+        unregister_host_memory(address)
+        raise
 
 
 def unregister_host_memory(address: int) -> None:

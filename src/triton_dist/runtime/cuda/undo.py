@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import driver
+
+
+def run_all(steps: Iterable[Callable[[], Any]]) -> None:
+    """Make every step, in order, whatever became of those before it; raises the first error when all is done."""
+    failed: BaseException | None = None
+    for step in steps:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, an interrupt too, the others come first
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 class UndoStack:
@@ -23,14 +35,11 @@ class UndoStack:
 
     def run(self) -> None:
         """Undo everything; raises the first error when all is done."""
-        failed: Exception | None = None
+        run_all(self._last_first())
+
+    def _last_first(self) -> Iterator[Callable[[], Any]]:
         while self._steps:
-            try:
-                self._steps.pop()()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others come first
-                failed = failed or error
-        if failed is not None:
-            raise failed
+            yield self._steps.pop()
 
 
 def map_memory(address: int, size: int, handle: Any, device: int, undo: UndoStack) -> None:

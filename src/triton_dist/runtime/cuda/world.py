@@ -26,6 +26,7 @@ from ..context_words import first_words
 from ..control_group import ControlGroup
 from ..inductor_imports import import_names_in_inductor
 from ..launcher import TIMEOUT, check_launcher
+from ..messages import tell
 from ..wait_board import BlockName, WaitBoard, remove_stale
 from ..wait_layout import BOARD_BYTES
 from . import driver
@@ -35,6 +36,7 @@ from .mapping import data_base
 from .nvshmem import NvshmemBacking
 from .peers import check_peers
 from .streams import CudaStreams
+from .undo import UndoStack
 from .watchdog import Watchdog
 
 _STREAMS_OF_TORCH = 32
@@ -81,20 +83,36 @@ class CudaWorld:
         self._watchdog: Watchdog | None = None
         self._nvshmem: NvshmemBacking | None = None
         self._control = ControlGroup()
+        self._begin()
         try:
-            self.together("looking at the world", self._check_place)
-            self._gpus = check_peers(self.device.index, self.world_size, self.gather)
-            self.streams = CudaStreams(self)
-            self.together("making the wait board", lambda: self._make_board(wait_timeout))
-            self.heap = CudaHeap(self, heap_size)
-            self._write_context_page()
-            if shmem == "nvshmem":
-                self._start_nvshmem()
-        except TritonDistError:
-            # All ranks have failed alike, and have nothing mapped; initialize() may be called again.
-            self._drop_board()
-            self._control.end()
+            self._join(heap_size, wait_timeout, shmem)
+        except BaseException:
+            # All ranks have failed alike, or one of them is gone. Nothing stays mapped; initialize() may be called again.
+            try:
+                self._joined.run()
+            except Exception as error:  # noqa: BLE001 - why the world could not be made is what the caller has to know
+                tell(f"what a world that could not be made had done is not undone wholly: {type(error).__name__}: {error}")
             raise
+
+    def _begin(self) -> None:
+        """Begin to keep book of what ``close`` has to undo."""
+        self._meets = False
+        self._joined = UndoStack()
+        self._joined.push(self._control.end)
+        self._joined.push(lambda: self.gather("closed") if self._meets else None)
+
+    def _join(self, heap_size: int, wait_timeout: float | None, shmem: str) -> None:
+        """Do all that makes the ranks a world. Whatever may need it has its undoing noted before it is done."""
+        self.together("looking at the world", self._check_place)
+        self._gpus = check_peers(self.device.index, self.world_size, self.gather)
+        self.streams = CudaStreams(self)
+        self._joined.push(self.streams.close)
+        self._joined.push(self._drop_board)
+        self.together("making the wait board", lambda: self._make_board(wait_timeout))
+        self._make_heap(heap_size)
+        self._write_context_page()
+        if shmem == "nvshmem":
+            self._start_nvshmem()
         self._watch(wait_timeout)
         import_names_in_inductor()
 
@@ -103,7 +121,7 @@ class CudaWorld:
     def gather(self, value: Any) -> list[Any]:
         """Every rank's ``value``, by rank. Raises PeerLostError, WaitTimeoutError when ranks don't come."""
         if self._watchdog is None:
-            return self._control.gather(value)
+            return self._unwatched(lambda: self._control.gather(value))
         return self._watchdog.run_bounded("a call that all ranks make together", lambda: self._control.gather(value))
 
     def together(self, what: str, act: Callable[[], Any]) -> None:
@@ -115,9 +133,18 @@ class CudaWorld:
         if tuple(ranks) == tuple(range(self.world_size)):
             return self.gather(value)
         if self._watchdog is None:
-            return self._control.gather_among(ranks, value)
+            return self._unwatched(lambda: self._control.gather_among(ranks, value))
         what = "a call that the ranks of a team make together"
         return self._watchdog.run_bounded(what, lambda: self._control.gather_among(ranks, value))
+
+    def _unwatched(self, act: Callable[[], Any]) -> Any:
+        """The result of ``act`` while nobody watches the other ranks: as the world begins, and behind its end."""
+        try:
+            return act()
+        except TritonDistError:  # what the ranks told each other
+            raise
+        except RuntimeError as error:  # gloo's
+            raise PeerLostError(f"rank {self.rank}: the other ranks can't be reached, one of them may have ended: {error}") from error
 
     def _check_place(self) -> None:
         if self.world_size > MAX_WORLD_SIZE:
@@ -155,17 +182,31 @@ class CudaWorld:
             raise NotInitializedError("this world has no wait board; call initialize() again")
         watched = peers.meet(self.rank, self.gather(peers.introduction(self._board)))
         self._watchdog = Watchdog(self._board, watched, self._board.blocks)
+        self._joined.push(self._stop_watching)
         if wait_timeout is not None:
             self._watchdog.set_bound(wait_timeout)
 
+    def _stop_watching(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
+
     def _drop_board(self) -> None:
         """Undo ``_make_board``, if it came to that."""
-        if self._board is None:
+        board, pointer = self._board, self._board_pointer
+        self._board, self._board_pointer = None, 0
+        if board is None:
             return
-        if self._board_pointer:
-            driver.unregister_host_memory(self._board.address)
-        self._board.close()
-        self._board = None
+        try:
+            if pointer:
+                driver.unregister_host_memory(board.address)
+        finally:
+            board.close()
+
+    def _make_heap(self, size: int) -> None:
+        self.heap = CudaHeap(self, size)
+        self._joined.push(lambda: self._leave("leaving", self.heap.close))
+        self._joined.push(self.workspaces.clear)
 
     def publish_blocks(self, blocks: Iterable[Any]) -> None:
         """Put the heap's blocks (with ``name``, ``offset``, ``nbytes``) on the wait board, for words to be named by."""
@@ -184,17 +225,19 @@ class CudaWorld:
     # ------------------------------------------------------------------ what operators ask
 
     def _start_nvshmem(self) -> None:
-        """Start NVSHMEM and write where it knows the heap. Unmaps the heap if that fails, on all ranks."""
+        """Start NVSHMEM and write where it knows the heap."""
         address, nbytes = data_base(self.rank), self.heap.mapped_bytes
-        try:
-            self._nvshmem = NvshmemBacking(self.rank, self.world_size, self.device, self.together, self.gather, address, nbytes)
-        except TritonDistError:
-            self.heap.close()
-            raise
+        self._nvshmem = NvshmemBacking(self.rank, self.world_size, self.device, self.together, self.gather, address, nbytes)
+        self._joined.push(self._leave_nvshmem)
         word = torch.tensor([self._nvshmem.distance], dtype=torch.int64, device="cpu").view(torch.uint8)
         self.heap.bytes_at(context_layout.word_address(context_layout.NVSHMEM_DELTA), 8).copy_(word)
         torch.cuda.synchronize(self.device)
         self.gather("NVSHMEM started")
+
+    def _leave_nvshmem(self) -> None:
+        backing, self._nvshmem = self._nvshmem, None
+        if backing is not None:
+            self._leave("leaving NVSHMEM", backing.close if self._meets else backing.leave_kernels)
 
     @property
     def uses_nvshmem(self) -> bool:
@@ -250,35 +293,18 @@ class CudaWorld:
     def close(self) -> TritonDistError | None:
         """Leave the world; all ranks call it. Nothing of the heap may be used afterwards.
 
-        ``torch.distributed`` goes on: torch can't start it again under torchrun once it was ended. A world that has failed is left
-        without meeting the others, who may not come; memory that they still have mapped stays theirs.
-        Returns the failure that no call has raised yet.
+        ``torch.distributed`` goes on: torch can't start it again under torchrun once it was ended. A world that has failed, or whose
+        program has ended ``torch.distributed``, is left without meeting the others, who may not come; memory that they still have mapped
+        stays theirs. Whatever fails, all else is undone. Returns the failure that no call has raised yet.
         """
-        torch.cuda.synchronize(self.device)
-        told = self._watchdog is not None and self._watchdog.told
-        meets = self._meets_to_close()
-        failure = None
-        if self._watchdog is not None:
-            self._watchdog.stop()
-            failure = self._watchdog.failure
-            self._watchdog = None
-        self.workspaces.clear()
-        self.streams.close()
-        if self._nvshmem is not None:
-            if meets:
-                self.together("leaving NVSHMEM", self._nvshmem.close)
-            else:
-                self._nvshmem.leave_kernels()
-            self._nvshmem = None
-        if meets:
-            self.together("leaving", self.heap.close)
-        else:
-            self.heap.close()
-        self._drop_board()
-        if meets:
-            self.gather("closed")
-        self._control.end()
-        return None if told else failure
+        watchdog = self._watchdog
+        told = watchdog is not None and watchdog.told
+        try:
+            self.wait_for_device()
+            self._meets = self._meets_to_close()
+        finally:
+            self._joined.run()
+        return None if told or watchdog is None else watchdog.failure
 
     def _meets_to_close(self) -> bool:
         """Whether all ranks have come here, with nothing left to do."""
@@ -287,4 +313,17 @@ class CudaWorld:
             self.gather("closing")
         except (WaitTimeoutError, PeerLostError):
             return False
+        except Exception as error:  # noqa: BLE001 - torch's, whose group is gone
+            tell(
+                f"finalize() leaves the world without meeting the other ranks ({type(error).__name__}: {error}); call it before "
+                "torch.distributed.destroy_process_group()"
+            )
+            return False
         return True
+
+    def _leave(self, what: str, act: Callable[[], Any]) -> None:
+        """Undo one step: by all ranks together if they have met to leave the world."""
+        if self._meets:
+            self.together(what, act)
+        else:
+            act()

@@ -17,6 +17,7 @@ from tests.runtime.cuda.fake_driver import (
 )
 from tests.runtime.cuda.fake_world import FakeWorld, offset_of
 from triton_dist import errors
+from triton_dist.runtime import world as runtime_world
 from triton_dist.runtime.cuda.streams import CudaStreams
 
 MEBIBYTE = 1 << 20
@@ -177,6 +178,23 @@ def children_are_not_ranks(fake: FakeDriver) -> None:
     assert triton_dist.symm_zeros(10).data_ptr() != tensor.data_ptr()
 
 
+def a_broken_device_is_unmapped(fake: FakeDriver) -> None:
+    """A device that can't be waited for any more, since a kernel has failed, keeps nothing mapped."""
+    world = FakeWorld()
+    tensor = triton_dist.symm_zeros(4)
+
+    def broken() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    world.wait_for_device = world.synchronize = broken  # type: ignore[assignment, method-assign]
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        triton_dist.finalize()
+    assert fake.in_use == (0, 0, 0) and not runtime_world.is_initialized()
+    world = FakeWorld()
+    with pytest.raises(errors.UseAfterFreeError, match="world that has ended"):
+        triton_dist.symm_peer(tensor, 0)
+
+
 SCENARIOS = [
     dropped_tensors_are_freed,
     teams_free_at_their_own_calls,
@@ -185,4 +203,5 @@ SCENARIOS = [
     streams_refuse_what_is_gone,
     allocation_is_refused_in_a_capture,
     children_are_not_ranks,
+    a_broken_device_is_unmapped,
 ]
