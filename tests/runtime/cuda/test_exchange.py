@@ -20,6 +20,18 @@ def test_a_descriptor_arrives_with_its_rank(tmp_path):
             assert received.read() == "contents"
 
 
+def test_a_folder_for_temporary_files_may_have_a_long_name(tmp_path, monkeypatch):
+    """An address of a socket has room for 107 bytes."""
+    long = tmp_path / ("scratch_of_a_job_with_a_long_name/" * 8)
+    long.mkdir(parents=True)
+    monkeypatch.setattr(exchange.tempfile, "tempdir", str(long))
+    test_a_descriptor_arrives_with_its_rank(tmp_path)
+    with exchange._listener(2) as (path, _):
+        folder = Path(path).parent
+        assert folder.parent == long and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not any(long.iterdir())
+
+
 def test_other_users_are_kept_out(tmp_path, monkeypatch):
     with (tmp_path / "memory").open("w") as file, exchange._listener(2) as (path, listener):
         folder = Path(path).parent

@@ -65,10 +65,21 @@ def _listener(backlog: int) -> Iterator[tuple[str, socket.socket]]:
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
         path = str(Path(directory) / "socket")
-        listener.bind(path)
+        with _address_of(path) as address:
+            listener.bind(address)
         listener.listen(backlog)
         listener.settimeout(_TIMEOUT)
         yield path, listener
+
+
+@contextlib.contextmanager
+def _address_of(path: str) -> Iterator[str]:
+    """A short name for a socket's path: an address has room for 107 bytes, and the TMPDIR of a job may take more."""
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+    finally:
+        os.close(directory)
 
 
 @contextlib.contextmanager
@@ -76,7 +87,8 @@ def _sent(path: str, descriptor: int, rank: int) -> Iterator[None]:
     """Send a descriptor; the connection stays open until the receiver has it for sure."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sender:
         sender.settimeout(_TIMEOUT)
-        sender.connect(path)
+        with _address_of(path) as address:
+            sender.connect(address)
         socket.send_fds(sender, [struct.pack("i", rank)], [descriptor])
         yield
 
