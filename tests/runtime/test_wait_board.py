@@ -164,11 +164,17 @@ def test_stale_boards_are_removed_and_live_ones_stay(board, tmp_path):
     assert [each.pid for each in all_boards(tmp_path)] == [os.getpid()]
 
 
-def test_boards_of_another_container_stay(board, tmp_path, monkeypatch):
-    monkeypatch.setattr(WaitBoard, "alive", False)
+def test_containers_leave_each_others_boards_alone(board, tmp_path, monkeypatch):
+    """They have /dev/shm in common here, and the same process number in both."""
     monkeypatch.setattr(processes, "pid_namespace", lambda: 1)
-    assert remove_stale(tmp_path) == []
+    monkeypatch.setattr(processes, "start_time", lambda pid: 42 if pid == os.getpid() else None)
+    assert board.alive, "what it does can't be seen from here"
+    assert list(all_boards(tmp_path)) == remove_stale(tmp_path) == []
+    other = WaitBoard.create(0, 1, "", tmp_path)
+    assert board.path.exists() and [each.start_time for each in all_boards(tmp_path)] == [42]
     monkeypatch.undo()
+    assert [each.path for each in all_boards(tmp_path)] == [board.path] and remove_stale(tmp_path) == []
+    other.close()
     assert board.path.exists()
 
 

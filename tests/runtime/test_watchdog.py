@@ -253,6 +253,11 @@ sys.stdin.readline()
 """
 
 
+def introduced(pid, directory):
+    """What process ``pid`` tells the others of itself."""
+    return peers.Introduction(pid, str(path_of(pid, directory)), processes.start_time(pid), processes.pid_namespace())
+
+
 @pytest.fixture
 def peer(board, tmp_path):
     """Rank 1 as a process of its own, and rank 0's view of it."""
@@ -264,8 +269,7 @@ def peer(board, tmp_path):
         text=True,
     )
     assert process.stdout.readline() == "made\n"
-    introductions = [peers.introduction(board), (process.pid, str(path_of(process.pid, tmp_path)), processes.pid_namespace())]
-    (met,) = peers.meet(0, introductions)
+    (met,) = peers.meet(0, [peers.introduction(board), introduced(process.pid, tmp_path)])
     yield process, met
     process.kill()
     process.wait()
@@ -362,12 +366,25 @@ def test_a_bounded_call_ends_when_the_other_rank_has_timed_out_and_does_not_come
 
 def test_who_is_watched(board, tmp_path, peer):
     process, _ = peer
-    good = (process.pid, str(path_of(process.pid, tmp_path)), processes.pid_namespace())
+    good = introduced(process.pid, tmp_path)
     own = peers.introduction(board)
-    assert own == (os.getpid(), str(board.path), processes.pid_namespace())
+    assert own == introduced(os.getpid(), tmp_path)
     assert [met.rank for met in peers.meet(0, [own, good])] == [1]
     assert peers.meet(1, [own, good])[0].board.pid == os.getpid()
     assert peers.meet(0, [own, None]) == []
-    assert peers.meet(0, [own, (process.pid, good[1], 1)]) == [], "in another container"
-    assert peers.meet(0, [own, (process.pid + 1, good[1], good[2])]) == []
-    assert peers.meet(0, [own, (process.pid, good[1] + "0", good[2])]) == []
+    assert peers.meet(0, [own, good._replace(pid_namespace=1)]) == [], "in another container"
+    assert peers.meet(0, [own, good._replace(pid=process.pid + 1)]) == []
+    assert peers.meet(0, [own, good._replace(path=good.path + "0")]) == []
+    assert peers.meet(0, [own, good._replace(start_time=good.start_time + 1)]) == [], "the board is of a later process"
+
+
+def test_a_board_of_another_container_under_a_peers_name_is_not_watched(board, tmp_path, peer, monkeypatch):
+    """Its process can't be seen from here, and would be taken for one that was killed."""
+    process, met = peer
+    good = introduced(process.pid, tmp_path)
+    monkeypatch.setattr(processes, "pid_namespace", lambda: 1)
+    stranger = WaitBoard.create(1, 2, "", tmp_path)
+    monkeypatch.undo()
+    stranger.path.replace(met.board.path)
+    assert peers.meet(0, [peers.introduction(board), good]) == []
+    stranger.close()

@@ -152,6 +152,17 @@ def test_a_process_without_a_world(place, capsys):
     assert "has not called triton_dist.initialize() yet" in capsys.readouterr().out
 
 
+def test_a_process_of_another_container_with_the_same_number(place, monkeypatch):
+    monkeypatch.setattr(processes, "pid_namespace", lambda: 1)
+    board = WaitBoard.create(0, 1, "", place)
+    monkeypatch.undo()
+    monkeypatch.setattr(wait_board, "DIRECTORY", place)
+    with pytest.raises(NoWaitBoardError, match="has not called"):
+        boards_of(os.getpid())
+    assert board.path.exists()
+    board.close()
+
+
 def test_a_board_that_an_earlier_process_left(board, monkeypatch):
     monkeypatch.setattr(WaitBoard, "alive", False)
     with pytest.raises(NoWaitBoardError, match="has called finalize"):

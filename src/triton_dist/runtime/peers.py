@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import NoWaitBoardError
 from . import processes
@@ -31,25 +32,34 @@ class Peer:
         return f"rank {self.rank} (process {self.board.pid}) ended with an error" if state is State.FAILED else None
 
 
-def introduction(board: WaitBoard) -> tuple[int, str, int]:
-    """What a rank tells the others so that they can watch it."""
-    return board.pid, str(board.path), processes.pid_namespace()
+class Introduction(NamedTuple):
+    """What a rank tells the others so that they can watch it: where its board is, and its process, one for ever by the three numbers."""
+
+    pid: int
+    path: str
+    start_time: int
+    pid_namespace: int
 
 
-def meet(rank: int, introductions: list[tuple[int, str, int] | None]) -> list[Peer]:
+def introduction(board: WaitBoard) -> Introduction:
+    """That of the process that has made ``board``."""
+    return Introduction(board.pid, str(board.path), board.start_time, board.pid_namespace)
+
+
+def meet(rank: int, introductions: list[Introduction | None]) -> list[Peer]:
     """The peers that this process can watch, from every rank's introduction (None from a rank that has no board).
 
     A rank in another container has pids of its own, and is left out.
     """
     peers = []
     for other, told in enumerate(introductions):
-        if other == rank or told is None or told[2] != processes.pid_namespace():
+        if other == rank or told is None or told.pid_namespace != processes.pid_namespace():
             continue
         try:
-            board = WaitBoard.open(Path(told[1]))
+            board = WaitBoard.open(Path(told.path))
         except NoWaitBoardError:
             continue
-        if board.pid == told[0]:
+        if introduction(board) == told:  # else it is of a process that has taken its place since
             peers.append(Peer(other, board))
     return peers
 

@@ -2,6 +2,9 @@
 
 Each process of a world on GPUs makes one in ``/dev/shm``, for its own user only, and registers it with the driver. Its watchdog,
 its peers and ``triton-dist attach`` read it. The offsets that kernels know are in ``wait_layout.py``; the header's are here.
+
+Containers may have ``/dev/shm`` in common, and the same process numbers: a board's name has the number of its pid namespace before that
+of its process. Whether a process of another namespace lives can't be asked from here, so its board is neither listed nor removed.
 """
 
 from __future__ import annotations
@@ -91,7 +94,7 @@ class WaitBoard:
         """This process's board, removed again by ``close`` or when the process ends, unless it is killed. Raises NoWaitBoardError."""
         path = path_of(os.getpid(), directory)
         try:
-            path.unlink(missing_ok=True)  # of an earlier process with this pid
+            path.unlink(missing_ok=True)  # of an earlier process with this pid in this namespace
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, layout.BOARD_BYTES)  # or the first write to a full file system is a bus error
@@ -142,8 +145,8 @@ class WaitBoard:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; asked of the host, so that a killed one is seen."""
-        return processes.start_time(self.pid) == self.start_time
+        """Whether the process runs; asked of the host, so that a killed one is seen. One in another pid namespace counts as alive."""
+        return self.pid_namespace != processes.pid_namespace() or processes.start_time(self.pid) == self.start_time
 
     @property
     def bound(self) -> float | None:
@@ -220,12 +223,12 @@ class WaitBoard:
 
 
 def path_of(pid: int, directory: Path | None = None) -> Path:
-    """Where the board of this user's process ``pid`` is."""
-    return (directory or DIRECTORY) / f"triton_dist_{os.getuid()}_{pid}"
+    """Where the board of this user's process ``pid``, of this pid namespace, is."""
+    return (directory or DIRECTORY) / f"triton_dist_{os.getuid()}_{processes.pid_namespace()}_{pid}"
 
 
 def all_boards(directory: Path | None = None) -> Iterator[WaitBoard]:
-    """This user's boards, of running processes and of killed ones, by pid."""
+    """This user's boards in this pid namespace, of running processes and of killed ones, by pid."""
     pattern = path_of(0, directory).name.removesuffix("0") + "*"
     paths = [path for path in (directory or DIRECTORY).glob(pattern) if path.name.rpartition("_")[2].isdecimal()]
     for path in sorted(paths, key=lambda path: int(path.name.rpartition("_")[2])):
@@ -236,9 +239,8 @@ def all_boards(directory: Path | None = None) -> Iterator[WaitBoard]:
 
 
 def remove_stale(directory: Path | None = None) -> list[Path]:
-    """Remove what killed processes of this user left behind; returns what was removed."""
-    here = processes.pid_namespace()
-    stale = [board.path for board in all_boards(directory) if board.pid_namespace == here and not board.alive]
+    """Remove what killed processes of this user and this pid namespace left behind; returns what was removed."""
+    stale = [board.path for board in all_boards(directory) if not board.alive]
     for path in stale:
         path.unlink(missing_ok=True)
     return stale
