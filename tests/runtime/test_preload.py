@@ -101,6 +101,15 @@ def test_every_kernel_is_loaded_once(gpu):
     assert [len(kernel.loaded) for kernel in kernels] == [2, 2]
 
 
+def test_kernels_with_nvshmem_in_them_are_others(gpu, monkeypatch):
+    """A world of peers, one of NVSHMEM, and one of peers again, in one process."""
+    kernel = Kernel()
+    for library in (None, "libnvshmem_device.bc", None, "libnvshmem_device.bc"):
+        monkeypatch.setattr(module, "library_in_use", lambda library=library: library)
+        preload("op", (), lambda: [Launch(kernel, ())])
+    assert len(kernel.loaded) == 2
+
+
 def test_a_driver_without_the_call_is_left_alone(gpu):
     gpu.version = 12_030
     preload("op", (), lambda: [Launch(Kernel(), ())])

@@ -14,13 +14,15 @@ from typing import Any
 
 import torch
 
+from .cuda.nvshmem import library_in_use
 from .world import require_world
 
 ALIGNMENT = 16
 """Triton compiles a kernel of its own for pointers and integers that are multiples of this."""
 
 _loaded: set[Hashable] = set()
-"""(device, key) of what was loaded; never shrinks, as Triton keeps its kernels for the life of the process."""
+"""(device, NVSHMEM's library if it is linked into kernels, operator, key) of what was loaded; never shrinks, as Triton keeps its kernels
+for the life of the process, also those of an earlier world that was made of the other backing."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def preload(what: str, key: Hashable, launches: Callable[[], Iterable[Launch]]) 
     Raises NotInitializedError outside a world, and what compiling and loading raise.
     """
     world = require_world(what)
-    entry = (world.device, what, key)
+    entry = (world.device, library_in_use(), what, key)
     if entry in _loaded:
         return
     if world.device.type == "cuda":
