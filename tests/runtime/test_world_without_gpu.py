@@ -26,6 +26,7 @@ PARTS = [
     "broken_device",
     "joining_fails",
     "lost_while_joining",
+    "with_nvshmem",
     "ends_its_threads",
     "ends_without_leaving",
 ]

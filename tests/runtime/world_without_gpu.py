@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 import triton_dist
-from triton_dist.errors import PeerLostError, WaitTimeoutError
+from triton_dist.errors import MissingCapabilityError, PeerLostError, WaitTimeoutError
 from triton_dist.runtime import context_layout, world
 from triton_dist.runtime.control_group import ControlGroup
 from triton_dist.runtime.cuda import driver
@@ -40,7 +40,7 @@ class HostHeap:
 
     def __init__(self, owner, size):
         self.page = torch.zeros(context_layout.TEAM_TABLE, dtype=torch.uint8)
-        self.words_address = 0
+        self.words_address = self.mapped_bytes = 0
         owner.gather("mapped")
         HostHeap.mapped += 1
 
@@ -263,6 +263,50 @@ def joining_fails() -> None:
         triton_dist.finalize()
         assert nothing_is_left()
     assert gathers >= 5, "place, board, heap, context page, introductions"
+
+
+class Backing:
+    """Stands for NVSHMEM. calls: what was done with it, and whether the heap was mapped then."""
+
+    distance = 0
+    calls: list[tuple[str, int]] = []
+    fails = False
+
+    def __init__(self, rank, world_size, device, together, gather, address, nbytes):
+        together("starting NVSHMEM", self.start)
+
+    def start(self):
+        if Backing.fails and dist.get_rank() == 1:
+            raise MissingCapabilityError("no NVSHMEM today")
+
+    def close(self):
+        self.calls.append(("close", HostHeap.mapped))
+
+    def abandon(self):
+        self.calls.append(("abandon", HostHeap.mapped))
+
+
+def with_nvshmem() -> None:
+    """It is left before the heap is unmapped: together, or alone where the ranks don't meet. Where it can't be started nothing stays."""
+    module.NvshmemBacking = Backing
+    triton_dist.initialize(shmem="nvshmem")
+    assert world._process_world.uses_nvshmem
+    triton_dist.finalize()
+    triton_dist.initialize(shmem="nvshmem", wait_timeout=60)
+    dist.barrier()
+    dist.destroy_process_group()
+    triton_dist.finalize()
+    assert Backing.calls == [("close", 1), ("abandon", 1)] and nothing_is_left()
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['STORES']}/store", rank=int(os.environ["RANK"]), world_size=2)
+    Backing.fails = True
+    try:
+        triton_dist.initialize(shmem="nvshmem")
+        raise AssertionError("no error")
+    except MissingCapabilityError as error:
+        assert "rank 1: no NVSHMEM today" in str(error) and nothing_is_left()
+    triton_dist.initialize()
+    triton_dist.finalize()
+    assert len(Backing.calls) == 2
 
 
 def lost_while_joining() -> None:

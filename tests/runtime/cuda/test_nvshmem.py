@@ -73,14 +73,16 @@ def fake(monkeypatch, tmp_path):
     monkeypatch.setattr(nvshmem, "_modules", [])
     monkeypatch.setattr(nvshmem, "_in_use", None)
     monkeypatch.setattr(nvshmem, "_started_here", False)
+    monkeypatch.setattr(nvshmem, "_left_running", False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
     for name in ("NVSHMEM_CUMEM_GRANULARITY", "NVSHMEM_CUMEM_HANDLE_TYPE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
-    def make(library, nbytes=64 << 20, others=()):
+    def make(library, nbytes=64 << 20, others=(), together=lambda what, act: act(), gather=None):
         monkeypatch.setattr(ctypes, "CDLL", lambda path, mode=0: library)
-        device = torch.device("cuda", 0)
-        return nvshmem.NvshmemBacking(0, 1, device, lambda what, act: act(), lambda value: [value, *others], HEAP, nbytes)
+        device, size = torch.device("cuda", 0), library.status.get("nvshmem_n_pes", 1)
+        return nvshmem.NvshmemBacking(0, size, device, together, gather or (lambda value: [value, *others]), HEAP, nbytes)
 
     yield make
     knobs.runtime.kernel_load_end_hook.calls[:] = hooks
@@ -135,13 +137,87 @@ def test_modules_are_told_once_and_again_in_the_next_world(fake, monkeypatch):
     assert library.calls[-1] == "nvshmemx_cumodule_init" and library.arguments["nvshmemx_cumodule_init"] == (11,)
 
 
-def test_a_world_that_has_failed_leaves_kernels_alone(fake):
+def test_a_world_that_has_failed_leaves_kernels_alone_and_says_why_there_is_no_other(fake):
+    """NVSHMEM would wait for the other ranks, so it runs on."""
     before = list(knobs.runtime.kernel_load_end_hook.calls)
-    library = FakeLibrary()
+    library = FakeLibrary(nvshmem_n_pes=2)
     backing = fake(library)
     calls = list(library.calls)
-    backing.leave_kernels()
+    backing.abandon()
     assert nvshmem.library_in_use() is None and knobs.runtime.kernel_load_end_hook.calls == before and library.calls == calls
+    with pytest.raises(nvshmem.NvshmemError, match=r'still runs .* earlier world, which failed.*new processes .*shmem="peers"'):
+        fake(library)
+    assert library.calls == calls
+
+
+def test_a_world_of_one_rank_that_has_failed_ends_it(fake, monkeypatch):
+    library = FakeLibrary()
+    fake(library).abandon()
+    assert library.calls[-2:] == ["nvshmemx_buffer_unregister_symmetric", "nvshmemx_hostlib_finalize"] and not library.running
+    fake(library).close()
+    broken = fake(library)
+
+    def synchronize(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        broken.abandon()
+    assert library.running and nvshmem.library_in_use() is None, "it would end the process"
+    with pytest.raises(nvshmem.NvshmemError, match="earlier world, which failed"):
+        fake(library)
+
+
+def test_leaving_goes_on_whatever_fails(fake, monkeypatch):
+    """The other ranks wait in it."""
+    monkeypatch.setattr(driver, "call", with_state(11))
+    library = FakeLibrary(nvshmemx_cumodule_finalize=5)
+    backing = fake(library)
+    knobs.runtime.kernel_load_end_hook(11, None, "kernel", {}, "")
+    with pytest.raises(nvshmem.NvshmemError, match="nvshmemx_cumodule_finalize failed with status 5"):
+        backing.close()
+    assert not library.running
+    fake(library)
+
+
+@pytest.mark.parametrize("failing", ["nvshmemx_buffer_register_symmetric", "nvshmemx_cumodule_init", "nvshmem_my_pe"])
+def test_a_start_that_fails_is_undone_and_may_be_tried_again(fake, monkeypatch, failing):
+    before = list(knobs.runtime.kernel_load_end_hook.calls)
+    monkeypatch.setattr(nvshmem, "_modules", [11, 12])
+    library = FakeLibrary(**{failing: 0 if "register" in failing else 3})
+    with pytest.raises(nvshmem.NvshmemError):
+        fake(library)
+    assert library.calls[-1] == "nvshmemx_hostlib_finalize" and not library.running
+    assert nvshmem.library_in_use() is None and knobs.runtime.kernel_load_end_hook.calls == before
+    del library.status[failing]
+    fake(library)
+
+
+@pytest.mark.parametrize("step", ["starting NVSHMEM", "registering the symmetric heap with NVSHMEM", "telling loaded kernels of NVSHMEM"])
+@pytest.mark.parametrize("runs_there", [False, True])
+def test_all_ranks_hear_of_a_failure_on_another_one(fake, monkeypatch, step, runs_there):
+    """Each step is agreed on. Where NVSHMEM runs on all, they end it together; else this rank would wait for ever."""
+    monkeypatch.setattr(nvshmem, "_modules", [11])
+    library = FakeLibrary(nvshmem_n_pes=2)
+
+    def together(what, act):
+        act()
+        if what == step and library.running:
+            raise nvshmem.NvshmemError("rank 1: on purpose")
+
+    def gather(value):
+        return [value, value if not isinstance(value, bool) else runs_there]
+
+    with pytest.raises(nvshmem.NvshmemError, match="on purpose"):
+        fake(library, together=together, gather=gather)
+    assert library.running == (not runs_there) and nvshmem.library_in_use() is None
+    assert library.calls.count("nvshmemx_cumodule_init") == (step.startswith("telling"))
+    assert ("nvshmemx_cumodule_finalize" in library.calls) == (step.startswith("telling") and runs_there)
+    if runs_there:
+        fake(library)
+    else:
+        with pytest.raises(nvshmem.NvshmemError, match="earlier world, which failed"):
+            fake(library)
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,27 @@
 The heap stays this package's own. NVSHMEM maps its memory a second time, at addresses of its own; kernels find the distance in the context
 page. A module in which kernels call NVSHMEM's device functions has to be told of the other ranks when it is loaded: by a hook of
 Triton's that is added to those already there, and taken away when the world ends.
+
+NVSHMEM ends, as it registers memory, by a barrier of all ranks. So it is ended where they are known to come: when they leave a world
+together, and when all have agreed that it can't be made. A world that has failed leaves it running unless it has one rank, and says so at
+the next try.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from triton import knobs
 
-from ...errors import InvalidArgumentError, MissingCapabilityError, TritonDistError
+from ...errors import InvalidArgumentError, MissingCapabilityError, PeerLostError, TritonDistError
 from . import driver, nvshmem_library
+from .undo import run_all
 
 _WITH_UNIQUE_ID = 1 << 3
 _NOT_INITIALIZED, _BOOTSTRAPPED, _INITIALIZED = 0, 1, 2
@@ -33,6 +40,9 @@ _modules: list[int] = []
 
 _started_here = False
 """Whether this process has started NVSHMEM by this module; the processes stay met when a world ends."""
+
+_left_running = False
+"""Whether a world of this process could not end the NVSHMEM that it had started."""
 
 _in_use: NvshmemBacking | None = None
 
@@ -59,7 +69,10 @@ class NvshmemBacking:
         self, rank: int, world_size: int, device: torch.device, together: Callable, gather: Callable, address: int, nbytes: int
     ) -> None:
         self._rank, self._world_size, self._nbytes = rank, world_size, nbytes
+        self._device = device
+        self._library: Any = None
         self._registered = 0
+        self._told: list[int] = []
         self.version: tuple[int, int, int] = (0, 0, 0)
         self.device_library = ""
         self.distance = 0
@@ -68,9 +81,14 @@ class NvshmemBacking:
         identities: list[bytes] = []
         together("starting NVSHMEM", lambda: identities.append(self._prepare()))
         identity = gather(identities[0])[0]
-        together("starting NVSHMEM", lambda: self._start(identity))
-        together("registering the symmetric heap with NVSHMEM", lambda: self._register(address))
-        self._take_over()
+        try:
+            together("starting NVSHMEM", lambda: self._start(identity))
+            together("registering the symmetric heap with NVSHMEM", lambda: self._register(address))
+            together("telling loaded kernels of NVSHMEM", self._take_over)
+        except BaseException as error:
+            all_here = isinstance(error, TritonDistError) and not isinstance(error, PeerLostError)
+            self._give_up(gather if all_here else None)
+            raise
 
     def _look(self, device: torch.device, nbytes: int) -> None:
         files = nvshmem_library.find()
@@ -100,6 +118,11 @@ class NvshmemBacking:
         self._library.nvshmemx_cumodule_init.argtypes = [ctypes.c_void_p]
         self._library.nvshmemx_cumodule_finalize.argtypes = [ctypes.c_void_p]
         status = self._library.nvshmemx_init_status()
+        if status >= _INITIALIZED and _left_running:
+            raise NvshmemError(
+                "NVSHMEM still runs in this process for an earlier world, which failed: it can only be ended by all ranks together. Start "
+                'new processes for another world with it, or call triton_dist.initialize(shmem="peers")'
+            )
         if status > (_BOOTSTRAPPED if _started_here else _NOT_INITIALIZED):
             raise InvalidArgumentError(
                 "NVSHMEM was started in this process by another library (torch's symmetric memory?), with settings of its own; call "
@@ -141,7 +164,7 @@ class NvshmemBacking:
     def _take_over(self) -> None:
         global _in_use
         for module in _modules:
-            self._call("nvshmemx_cumodule_init", module)
+            self._tell(module)
         knobs.runtime.kernel_load_end_hook.add(self._on_load)
         _in_use = self
 
@@ -149,29 +172,65 @@ class NvshmemBacking:
         """Triton has loaded a kernel; NVSHMEM has to know the module if it holds its state."""
         if module is None or module in _modules or not _has_state(module):
             return
-        self._call("nvshmemx_cumodule_init", module)
+        self._tell(module)
         _modules.append(module)
+
+    def _tell(self, module: int) -> None:
+        self._call("nvshmemx_cumodule_init", module)
+        self._told.append(module)
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)
         if status != 0:
             raise NvshmemError(f"{name} failed with status {status}; run with NVSHMEM_DEBUG=INFO for NVSHMEM's reason")
 
-    def leave_kernels(self) -> None:
+    def close(self) -> None:
+        """End NVSHMEM; all ranks call it, before the heap is unmapped. It waits for them, so that it goes on whatever fails on this one."""
+        run_all([self._leave_kernels, self._take_modules_back, self._unregister, self._end])
+
+    def abandon(self) -> None:
+        """Leave a world that has failed, whose other ranks may not come, before the heap is unmapped."""
+        global _left_running
+        _left_running = True
+        self._leave_kernels()
+        if self._world_size == 1:
+            torch.cuda.synchronize(self._device)  # of a GPU that has failed NVSHMEM would end the process
+            self.close()
+
+    def _give_up(self, gather: Callable | None) -> None:
+        """Undo what was done to start it. gather: among all ranks, None where not all of them do this."""
+        global _left_running
+        running = _left_running = self._running
+        self._leave_kernels()
+        with contextlib.suppress(Exception):  # why it could not be started is what the caller has to know
+            if gather is not None and all(gather(running)):
+                run_all([self._take_modules_back, self._end])  # memory that only some have registered is forgotten at the end
+
+    def _leave_kernels(self) -> None:
         """Kernels that are compiled or loaded from now on have nothing to do with it."""
         global _in_use
         _in_use = None
         knobs.runtime.kernel_load_end_hook.remove(self._on_load)
 
-    def close(self) -> None:
-        """End NVSHMEM; all ranks call it, before the heap is unmapped."""
-        self.leave_kernels()
-        for module in _modules:
-            self._call("nvshmemx_cumodule_finalize", module)
+    def _take_modules_back(self) -> None:
+        """The next world tells the modules again."""
+        told, self._told = self._told, []
+        run_all(partial(self._call, "nvshmemx_cumodule_finalize", module) for module in told)
+
+    def _unregister(self) -> None:
         if self._registered:
-            self._call("nvshmemx_buffer_unregister_symmetric", self._registered, self._nbytes)
-            self._registered = 0
+            place, self._registered = self._registered, 0
+            self._call("nvshmemx_buffer_unregister_symmetric", place, self._nbytes)
+
+    def _end(self) -> None:
+        global _left_running
         self._library.nvshmemx_hostlib_finalize()
+        _left_running = self._running
+
+    @property
+    def _running(self) -> bool:
+        """Whether NVSHMEM has a GPU and a heap in this process."""
+        return self._library.nvshmemx_init_status() >= _INITIALIZED
 
 
 def _has_state(module: int) -> bool:

@@ -36,7 +36,7 @@ from .mapping import data_base
 from .nvshmem import NvshmemBacking
 from .peers import check_peers
 from .streams import CudaStreams
-from .undo import UndoStack
+from .undo import UndoStack, run_all
 from .watchdog import Watchdog
 
 _STREAMS_OF_TORCH = 32
@@ -237,7 +237,7 @@ class CudaWorld:
     def _leave_nvshmem(self) -> None:
         backing, self._nvshmem = self._nvshmem, None
         if backing is not None:
-            self._leave("leaving NVSHMEM", backing.close if self._meets else backing.leave_kernels)
+            self._leave("leaving NVSHMEM", backing.close if self._meets else backing.abandon)
 
     @property
     def uses_nvshmem(self) -> bool:
@@ -299,27 +299,23 @@ class CudaWorld:
         """
         watchdog = self._watchdog
         told = watchdog is not None and watchdog.told
-        try:
-            self.wait_for_device()
-            self._meets = self._meets_to_close()
-        finally:
-            self._joined.run()
+        run_all([self._meet_to_close, self._joined.run])
         return None if told or watchdog is None else watchdog.failure
 
-    def _meets_to_close(self) -> bool:
-        """Whether all ranks have come here, with nothing left to do."""
+    def _meet_to_close(self) -> None:
+        """Find out whether all ranks have come here, with nothing left to do."""
+        self.wait_for_device()
         try:
             self.raise_failure()
             self.gather("closing")
+            self._meets = True
         except (WaitTimeoutError, PeerLostError):
-            return False
+            return
         except Exception as error:  # noqa: BLE001 - torch's, whose group is gone
             tell(
                 f"finalize() leaves the world without meeting the other ranks ({type(error).__name__}: {error}); call it before "
                 "torch.distributed.destroy_process_group()"
             )
-            return False
-        return True
 
     def _leave(self, what: str, act: Callable[[], Any]) -> None:
         """Undo one step: by all ranks together if they have met to leave the world."""
