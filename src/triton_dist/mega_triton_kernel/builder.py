@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import CollectiveMismatchError, InvalidArgumentError
@@ -363,7 +364,7 @@ class ModelBuilder:
         """int32 words of a plan, which are zero for all streams: copied, since a fill would be ordered with the current stream only."""
         if symmetric:
             return self.create_symm_tensor((count,), torch.int32)
-        return torch.zeros(count, dtype=torch.int32).to(device_of_rank())
+        return torch.as_tensor(np.zeros(count, np.int32), device=device_of_rank())
 
     def _agree_with_peers(self) -> None:
         """Ranks wait for each other by the number of a tile, so all have to have the same ones: raises CollectiveMismatchError."""
