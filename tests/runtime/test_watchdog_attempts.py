@@ -118,6 +118,23 @@ def test_let_go_too_late_or_too_early(board, watch):  # noqa: F811
     assert board.abort == layout.TIMED_OUT, "what is a failure stays one"
 
 
+def test_a_rank_that_is_let_go_in_a_call_with_others_ends_that_call_first(board, watch):  # noqa: F811
+    """The rank that has failed meets it there. Left behind, the call would be in the way of the next one of the same group."""
+    watchdog = watch()
+    watchdog.begin_attempt(60)
+
+    def gather():
+        board.abort = LET_GO
+        wait_until(lambda: watchdog.failure)
+        time.sleep(0.2)  # several looks at the board
+        return "what the other rank says"
+
+    assert watchdog.run_bounded("allocation", gather) == "what the other rank says"
+    with pytest.raises(WaitTimeoutError, match="let go"):
+        watchdog.raise_failure()
+    assert "let go" in str(watchdog.end_attempt())
+
+
 def test_a_lost_peer_is_no_hang(board, peer_board, watch):  # noqa: F811
     class Gone(Peer):
         lost = "rank 1 (process 7) was killed"

@@ -189,7 +189,9 @@ class Watchdog:
         deadline = time.monotonic() + max(_LONGEST_JOIN, self._bound or 0)
         given_up_since: float | None = None
         while not call.wait(_PERIOD):
-            self.check()
+            self.look(peers=True)
+            if not (self._attempts and self._board.abort == LET_GO):  # else the rank that has failed comes, and says so in this call
+                self.raise_failure()
             waiting_in_vain = [peer.rank for peer in self._peers if peer.board.abort]
             now = time.monotonic()
             given_up_since = (given_up_since or now) if waiting_in_vain else None
