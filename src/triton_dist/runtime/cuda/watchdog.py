@@ -33,7 +33,7 @@ _ENDING_TIME = 2.0
 _LONGEST_JOIN = 300.0
 """Seconds that a call in which all ranks take part waits for the others, if nothing says earlier that one won't come."""
 
-_LONGEST_EXIT = 5.0
+_LONGEST_EXIT = 20.0
 """Seconds that the end of the process waits for a thread that was left behind: it comes back when the other ranks have ended."""
 
 _WAITS_NAMED = 8
