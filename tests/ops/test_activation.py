@@ -151,3 +151,13 @@ def infinite_body(dtype: torch.dtype, gated: bool) -> list[bool]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_relu_of_infinities(world, dtype, gated):
     assert world(infinite_body, 1, args=(dtype, gated)) == [[True] * 4]
+
+
+def test_an_output_means_the_same_in_a_trace(monkeypatch):
+    """torch's copy would fill a larger one several times, and round to another dtype."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    x, out = torch.randn(4, 8), torch.empty(4, 4)
+    assert activate(x, out=out) is out and torch.equal(out, activate(x))
+    for wrong in (torch.empty(3, 4, 4), torch.empty(4, 4, dtype=torch.float16)):
+        with pytest.raises(errors.InvalidArgumentError, match="activate: out is"):
+            activate(x, out=wrong)

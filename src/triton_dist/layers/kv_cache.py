@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import CaptureError, InvalidArgumentError
+from ..ops.autocast import dtype_here
 from ..ops.team import in_capture
 
 
@@ -63,8 +64,7 @@ class KVCache:
         if keys.shape[0] != self.keys.shape[0]:
             raise InvalidArgumentError(f"KVCache: x has a batch of {keys.shape[0]}, but the cache was made for {self.keys.shape[0]}")
         heads, dim = self.keys.shape[1], self.keys.shape[3]
-        other_dtype = keys.dtype != self.keys.dtype and not torch.is_autocast_enabled(keys.device.type)
-        if keys.shape[1] != heads or keys.shape[3] != dim or other_dtype:
+        if keys.shape[1] != heads or keys.shape[3] != dim or keys.dtype != dtype_here(self.keys):
             raise InvalidArgumentError(
                 f"KVCache: the layer's keys are {keys.shape[1]} heads of {keys.shape[3]}, {keys.dtype}, but the cache was made for {heads} "
                 f"of {dim}, {self.keys.dtype}; take one of this layer's make_cache, made after it got its dtype"

@@ -18,9 +18,9 @@ from torch.nn.modules import module as _module
 
 from ..errors import InvalidArgumentError
 from ..ops import ag_gemm, all_gather, gemm_ar, gemm_rs
-from ..ops.autocast import autocasted, dtype_here, without_autocast
+from ..ops.autocast import autocasted, dtype_here, in_dtype, without_autocast
 from ..ops.gemm.gradients import differentiable_once, refuse_output, wants_gradient
-from ..ops.tensors import check_here
+from ..ops.tensors import check_output
 from .placement import Placement
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -75,8 +75,7 @@ class ColumnParallelLinear(nn.Module):
         """
         scattered = self.sequence_parallel if sequence_parallel is None else sequence_parallel
         rows = as_rows("ColumnParallelLinear", x, self.weight)
-        weight = self.weight.to(rows.dtype)
-        bias = self.bias.to(rows.dtype) if with_bias and self.bias is not None else None
+        weight, bias = in_dtype(self.weight, rows.dtype), in_dtype(self.bias if with_bias else None, rows.dtype)
         with without_autocast(rows.device.type):
             result = ag_gemm(rows, weight.t(), group=self.placement.group, out=out) if scattered else self._replicated(rows, weight, out)
             if bias is not None:
@@ -88,13 +87,8 @@ class ColumnParallelLinear(nn.Module):
         if torch.compiler.is_compiling() or wants_gradient(rows, weight):
             refuse_output("ColumnParallelLinear", out)
             return ReplicatedProduct.apply(rows, weight, self.placement.group)
-        shape = (rows.shape[0], weight.shape[0])
         if out is not None:
-            check_here("ColumnParallelLinear", "out", out)
-            if tuple(out.shape) != shape or out.dtype != rows.dtype or not out.is_contiguous():
-                raise InvalidArgumentError(
-                    f"ColumnParallelLinear: out is {tuple(out.shape)} {out.dtype}; it has to be {shape} {rows.dtype}, contiguous"
-                )
+            check_output("ColumnParallelLinear", out, (rows.shape[0], weight.shape[0]), rows)
         return torch.matmul(rows, weight.t(), out=out)
 
     def load_full(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] = ()) -> None:
@@ -160,7 +154,7 @@ class RowParallelLinear(nn.Module):
         scattered = self.sequence_parallel if sequence_parallel is None else sequence_parallel
         size, group = self.placement.size, self.placement.group
         rows = as_rows("RowParallelLinear", x, self.weight)
-        weight, bias = self.weight.to(rows.dtype), None if self.bias is None else self.bias.to(rows.dtype)
+        weight, bias = in_dtype(self.weight, rows.dtype), in_dtype(self.bias, rows.dtype)
         if scattered:
             if x.shape[0] % size:
                 raise InvalidArgumentError(

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..errors import InvalidArgumentError
+from ..ops.autocast import in_dtype
 from ..ops.gemm.gradients import wants_gradient
 from ..ops.rotation import rotary
 from ..ops.tensors import check_tensor
@@ -125,7 +126,7 @@ class TPAttention(nn.Module):
         """q, k and v, (tokens, ..., columns), with their bias, q and k rotated."""
         tokens, device = product.shape[0], product.device
         frequencies = self._frequencies(device)
-        bias = None if self.qkv.bias is None else self.qkv.bias.to(product.dtype)
+        bias = in_dtype(self.qkv.bias, product.dtype)
         if positions is None:
             positions = torch.arange(tokens, device=device) if cache is None else cache.positions(tokens)
         rotated = self.own_heads + self.own_kv_heads
@@ -240,8 +241,7 @@ def _rotated_by_torch(product: torch.Tensor, positions: torch.Tensor, frequencie
 
 def _check_positions(positions: object, tokens: int) -> None:
     """Raises InvalidArgumentError."""
-    check_tensor("TPAttention", "positions", positions)
-    assert isinstance(positions, torch.Tensor)
+    positions = check_tensor("TPAttention", "positions", positions)
     if tuple(positions.shape) != (tokens,) or positions.is_floating_point() or positions.dtype == torch.bool:
         raise InvalidArgumentError(
             f"TPAttention: positions are {tuple(positions.shape)} {positions.dtype}; there is an integer for each of {tokens} tokens"

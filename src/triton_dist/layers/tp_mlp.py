@@ -14,6 +14,7 @@ from torch import nn
 
 from ..errors import InvalidArgumentError
 from ..ops.activation import activate, check_function
+from ..ops.autocast import in_dtype
 from ..ops.gemm.gradients import wants_gradient
 from .parallel_linear import ColumnParallelLinear, RowParallelLinear, as_rows, hooked
 from .placement import Placement, check_full_state
@@ -75,8 +76,7 @@ class TPMLP(nn.Module):
             # Before the operator makes one: it replays a call that it knows by its addresses, without a look at anything else.
             out = torch.empty_like(rows, memory_format=torch.contiguous_format) if out is None else out
         hidden = gate_up(rows, sequence_parallel=sequence_parallel, with_bias=False, out=hidden)
-        bias = None if gate_up.bias is None else gate_up.bias.to(rows.dtype)
-        activated = activate(hidden, bias, function=self.activation, gated=self.gated, out=activated)
+        activated = activate(hidden, in_dtype(gate_up.bias, rows.dtype), function=self.activation, gated=self.gated, out=activated)
         result = down(activated, sequence_parallel=sequence_parallel, out=out)
         return result if x.dim() == 2 else result.view(x.shape)
 

@@ -18,7 +18,7 @@ from ..runtime.preload import Launch
 from .gemm.gradients import differentiable_once, refuse_output, wants_gradient
 from .repeat import repeated
 from .team import find_team
-from .tensors import check_here
+from .tensors import check_here, check_output, filled
 
 FUNCTIONS = ("silu", "gelu", "gelu_tanh", "relu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -131,7 +131,7 @@ def activate(
     """
     if torch.compiler.is_compiling():
         made = _by_torch(x, bias, function, gated)
-        return made if out is None else out.copy_(made)
+        return filled("activate", made, out)
     columns = _check(x, bias, function, gated)
     x, bias = x.resolve_neg(), None if bias is None else bias.resolve_neg()
     if wants_gradient(x, bias):
@@ -139,11 +139,8 @@ def activate(
         return _Activation.apply(x, bias, function, gated)
     if out is None:
         out = torch.empty((x.shape[0], columns), dtype=x.dtype, device=x.device)
-    check_here("activate", "out", out)
-    if tuple(out.shape) != (x.shape[0], columns) or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
-        raise InvalidArgumentError(
-            f"activate: out is {tuple(out.shape)} {out.dtype}; it has to be {(x.shape[0], columns)} {x.dtype}, contiguous, no negated view"
-        )
+    else:
+        check_output("activate", out, (x.shape[0], columns), x)
     _run(activate_kernel, x, bias, (out,), columns, function, gated)
     return out
 

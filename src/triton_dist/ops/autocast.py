@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractContextManager
+from typing import overload
 
 import torch
 
@@ -24,6 +25,19 @@ def autocasted(x: object, weight: torch.Tensor) -> torch.Tensor:
     if isinstance(x, torch.Tensor) and x.is_floating_point() and _is_on(weight.device.type):
         return x.to(dtype_here(weight))
     return x  # type: ignore[return-value]
+
+
+@overload
+def in_dtype(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor: ...
+
+
+@overload
+def in_dtype(parameter: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None: ...
+
+
+def in_dtype(parameter: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """The parameter as a layer that computes in ``dtype`` takes it: itself where there is no autocast, without a call of torch."""
+    return parameter if parameter is None or parameter.dtype == dtype else parameter.to(dtype)
 
 
 def _is_on(device_type: str) -> bool:

@@ -18,7 +18,7 @@ from .activation import DTYPES
 from .gemm.gradients import differentiable_once, refuse_output, wants_gradient
 from .repeat import repeated
 from .team import find_team
-from .tensors import check_here
+from .tensors import check_here, check_output
 
 _TILE = 1024
 """Pairs of elements of a program, about."""
@@ -80,11 +80,8 @@ def rotary(
         return _Rotary.apply(x, bias, positions, frequencies, rotated)
     if out is None:
         out = torch.empty_like(x)
-    check_here("rotary", "out", out)
-    if out.shape != x.shape or out.dtype != x.dtype or not out.is_contiguous() or out.is_neg():
-        raise InvalidArgumentError(
-            f"rotary: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(x.shape)} {x.dtype}, contiguous and no negated view"
-        )
+    else:
+        check_output("rotary", out, x.shape, x)
     _run(x, bias, positions, frequencies, out, rotated, back=False)
     return out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -11,31 +13,49 @@ from ..runtime.world import require_world
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def check_tensor(what: str, name: str, value: object) -> None:
-    """Raises InvalidArgumentError unless ``value`` is a tensor whose elements lie at an address: no DTensor, sparse or nested one."""
-    if type(value) not in _PLAIN:
-        if not isinstance(value, torch.Tensor):
-            raise InvalidArgumentError(f"{what}: {name} has to be a tensor, got {value!r}")
-        if is_traceable_wrapper_subclass(value):
-            raise InvalidArgumentError(
-                f"{what}: {name} is a {type(value).__name__}, which stands for other tensors; pass the one that this rank has, such as "
-                "x.to_local() of a DTensor and x.wait() of a result that torch.distributed still works on"
-            )
-    assert isinstance(value, torch.Tensor)
+def check_tensor(what: str, name: str, value: object) -> torch.Tensor:
+    """``value``. Raises InvalidArgumentError unless it is a tensor whose elements lie at an address: no DTensor, sparse or nested one."""
+    if not isinstance(value, torch.Tensor):
+        raise InvalidArgumentError(f"{what}: {name} has to be a tensor, got {value!r}")
+    if type(value) not in _PLAIN and is_traceable_wrapper_subclass(value):
+        raise InvalidArgumentError(
+            f"{what}: {name} is a {type(value).__name__}, which stands for other tensors; pass the one that this rank has, such as "
+            "x.to_local() of a DTensor and x.wait() of a result that torch.distributed still works on"
+        )
     if value.layout is not torch.strided or value.is_nested:
         seen = "nested" if value.is_nested else str(value.layout)
         raise InvalidArgumentError(f"{what}: {name} is a {seen} tensor; pass a dense one")
+    return value
 
 
 def check_here(what: str, name: str, value: object) -> None:
     """``check_tensor``, and that it is on the device of this rank's kernels. Raises InvalidArgumentError, NotInitializedError."""
-    check_tensor(what, name, value)
-    device = require_world(what).device
-    if value.device != device:  # type: ignore[attr-defined]
+    tensor, device = check_tensor(what, name, value), require_world(what).device
+    if tensor.device != device:
         raise InvalidArgumentError(
-            f"{what}: {name} is on {value.device}, and this rank's kernels run on {device}: "  # type: ignore[attr-defined]
-            "move it there, .to(triton_dist.device())"
+            f"{what}: {name} is on {tensor.device}, and this rank's kernels run on {device}: move it there, .to(triton_dist.device())"
         )
+
+
+def check_output(what: str, out: object, shape: Sequence[int], x: torch.Tensor) -> None:
+    """Raises InvalidArgumentError unless ``out`` has this shape, x's dtype and device, and is written as it lies in memory."""
+    out = check_tensor(what, "out", out)
+    if out.shape != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
+        raise InvalidArgumentError(
+            f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
+            f"it has to be {tuple(shape)} {x.dtype} on {x.device}, contiguous"
+        )
+    if out.is_neg() or out.is_conj():
+        raise InvalidArgumentError(f"{what}: out is a lazily negated or conjugated view, which no kernel writes; pass what it is a view of")
+
+
+def filled(what: str, made: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """The result of a traced call, in ``out`` if that is given. Raises InvalidArgumentError where that has another shape or dtype."""
+    if out is None:
+        return made
+    if out.shape != made.shape or out.dtype != made.dtype:
+        raise InvalidArgumentError(f"{what}: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(made.shape)} {made.dtype}")
+    return out.copy_(made)
 
 
 def check_written(what: str, out: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import AllocationMismatchError, TritonDistError
+from ..errors import AllocationMismatchError, CaptureError, TritonDistError
 from .cuda.blocks import merged
 from .offsets import Range
 
@@ -33,6 +33,14 @@ class Call:
     def in_words(self) -> str:
         """The call as reports of who waits for whom name it."""
         return f"symmetric {self.kind} of {self.asked}" if self.asked else f"symmetric {self.kind}"
+
+
+def capture_error(kind: str) -> CaptureError:
+    """Of a call that is made while a CUDA graph is captured."""
+    return CaptureError(
+        f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, or call "
+        "the operator once before it is captured"
+    )
 
 
 def check_all_meet(ranks: Sequence[int], calls: Sequence[Any], what: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from ..errors import (
-    CaptureError,
     HeapFullError,
     InvalidArgumentError,
     NotInitializedError,
@@ -35,7 +34,7 @@ from .cuda.mapping import data_base
 from .cuda.team_table import TeamTable
 from .cuda.undo import run_all
 from .lazy_views import lazily_like
-from .meeting import Call, check_all_meet, check_same, with_free
+from .meeting import Call, capture_error, check_all_meet, check_same, with_free
 from .offsets import OffsetAllocator, Range
 from .process_world import ProcessWorld, Slots
 from .symmetric import address_of
@@ -232,10 +231,7 @@ class ProcessHeap:
             )
         cause = failure
         if self._world.streams.capturing:
-            cause = CaptureError(
-                f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, "
-                "or call the operator once before it is captured"
-            )
+            cause = capture_error(kind)
         if check is not None:
             try:
                 check()

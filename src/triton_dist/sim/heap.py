@@ -18,7 +18,6 @@ import torch
 
 from ..errors import (
     AllocationMismatchError,
-    CaptureError,
     HeapFullError,
     InvalidArgumentError,
     NotSymmetricError,
@@ -29,6 +28,7 @@ from ..errors import (
 from ..runtime.address_map import GUARD_BYTES, STRIDE, rank_of
 from ..runtime.arena import Arena
 from ..runtime.lazy_views import lazily_like
+from ..runtime.meeting import capture_error
 from ..runtime.offsets import OffsetAllocator, Range
 from ..runtime.symmetric import address_of
 from ..runtime.team import Team
@@ -408,11 +408,8 @@ class _HeapCall:
 
 def _refuse_capture(context: RankContext, kind: str) -> None:
     """Raises CaptureError where a CUDA graph is captured, as on GPUs."""
-    if context.capture is not None and context.capture.takes(context.stream):
-        raise CaptureError(
-            f"{kind} while a CUDA graph is captured: the ranks' hosts meet there, which a replay would not repeat; allocate before, or "
-            "call the operator once before it is captured"
-        )
+    if context.streams.capturing:
+        raise capture_error(kind)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

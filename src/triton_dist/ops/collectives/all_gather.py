@@ -19,8 +19,8 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from ..tensors import check_tensor
-from .arguments import METHODS, check_apart, check_device, check_method, check_output, library_can, made, process_group_of
+from ..tensors import check_output, check_tensor
+from .arguments import METHODS, check_apart, check_device, check_method, library_can, made, process_group_of
 from .low_latency import moving_launch, pays
 from .plans import Plan, chosen
 from .staging import LINE, begin_call, end_call, meet, peer_pointers, staging_of

@@ -22,13 +22,12 @@ import triton_dist.language as dl
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from ..tensors import check_tensor
+from ..tensors import check_output, check_tensor
 from .arguments import (
     LIBRARY_OPERATIONS,
     check_apart,
     check_device,
     check_method,
-    check_output,
     library_reduces,
     made,
     process_group_of,

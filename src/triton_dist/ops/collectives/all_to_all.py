@@ -22,13 +22,12 @@ from ...errors import CaptureError, InvalidArgumentError, ReceiveCapacityError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team, in_capture
-from ..tensors import check_tensor, overlap
+from ..tensors import check_output, check_tensor, overlap
 from .arguments import (
     METHODS,
     check_apart,
     check_device,
     check_method,
-    check_output,
     library_can,
     made,
     process_group_of,

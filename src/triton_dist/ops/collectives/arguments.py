@@ -10,7 +10,6 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import InvalidArgumentError
 from ...runtime.world import current_world, require_world
-from ..tensors import check_tensor
 
 METHODS = ("auto", "ll", "one_shot", "library")
 """Of the collectives but all_reduce: the low-latency kernel, the one that stages, and torch.distributed."""
@@ -44,19 +43,6 @@ def rows_of_ranks(what: str, x: torch.Tensor, size: int) -> int:
 def made(shape: Sequence[int], x: torch.Tensor) -> torch.Tensor:
     """New memory of this shape for a result, of x's dtype, where x is."""
     return torch.empty(shape, dtype=x.dtype, device=x.device)
-
-
-def check_output(what: str, out: object, shape: Sequence[int], x: torch.Tensor) -> None:
-    """Raises InvalidArgumentError unless ``out`` has this shape, x's dtype and device, and is written as it lies in memory."""
-    check_tensor(what, "out", out)
-    assert isinstance(out, torch.Tensor)
-    if out.shape != shape or out.dtype != x.dtype or out.device != x.device or not out.is_contiguous():
-        raise InvalidArgumentError(
-            f"{what}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
-            f"it has to be {tuple(shape)} {x.dtype} on {x.device}, contiguous"
-        )
-    if out.is_neg() or out.is_conj():
-        raise InvalidArgumentError(f"{what}: out is a lazily negated or conjugated view, which no kernel writes; pass what it is a view of")
 
 
 def check_apart(what: str, x: torch.Tensor, out: torch.Tensor, same_at: int | None) -> None:

@@ -22,8 +22,8 @@ from ...errors import InvalidArgumentError
 from ...runtime.preload import Launch
 from ..repeat import again, repeated
 from ..team import Team, find_team
-from ..tensors import check_tensor
-from .arguments import METHODS, check_apart, check_device, check_method, check_output, library_can, process_group_of
+from ..tensors import check_output, check_tensor
+from .arguments import METHODS, check_apart, check_device, check_method, library_can, process_group_of
 from .low_latency import broadcasting_launch, pays
 from .plans import Plan, chosen
 from .reduction import staging_at

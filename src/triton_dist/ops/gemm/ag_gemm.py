@@ -34,6 +34,7 @@ from ...runtime.symmetric import symm_peer, symm_zeros
 from ...triton_dtypes import TRITON_DTYPES
 from ..collectives.all_gather import gather_launch
 from ..team import GrowingBuffer, Team, workspace, world_ranks_tensor
+from ..tensors import filled
 from . import library
 from .ag_gemm_kernels import any_gemm_kernel, gathered_gemm_kernel, push_shard_kernel
 from .call import Call, Operator, run_call
@@ -143,7 +144,7 @@ def ag_gemm(
         options["out_dtype"] = out.dtype if out_dtype is None and out is not None else out_dtype
         options["group"] = custom_ops.name_of("ag_gemm", group)
         result = custom_ops.ag_gemm_op(a_shard, b, *options.values())
-        return custom_ops.into("ag_gemm", result, out)
+        return filled("ag_gemm", result, out)
     if wants_gradient(a_shard, b, *arguments_of(epilogue)):
         from .gemm_rs import gemm_rs
 

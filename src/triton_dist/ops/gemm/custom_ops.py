@@ -40,15 +40,6 @@ def name_of(what: str, group: object) -> str:
     return name
 
 
-def into(what: str, made: Tensor, out: Tensor | None) -> Tensor:
-    """The result of a traced call, in ``out`` if that is given. Raises InvalidArgumentError where that has another shape or dtype."""
-    if out is None:
-        return made
-    if out.shape != made.shape or out.dtype != made.dtype:
-        raise InvalidArgumentError(f"{what}: out is {tuple(out.shape)} {out.dtype}; it has to be {tuple(made.shape)} {made.dtype}")
-    return out.copy_(made)
-
-
 def group_of(name: str) -> object:
     """The process group of a name in a graph; None for all ranks. Raises what torch raises for a name that it does not know."""
     return dist.distributed_c10d._resolve_process_group(name) if name else None  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from ...runtime.preload import Launch
 from ...runtime.world import require_world
 from ..collectives.all_reduce import auto_launch
 from ..team import Team
+from ..tensors import filled
 from . import library
 from .ar_pipeline import pipelined
 from .call import Call, Operator, run_call
@@ -71,7 +72,7 @@ def gemm_ar(
         options["out_dtype"] = out.dtype if out_dtype is None and out is not None else out_dtype
         options["group"] = custom_ops.name_of("gemm_ar", group)
         result = custom_ops.gemm_ar_op(a, b, bias, *options.values())
-        return custom_ops.into("gemm_ar", result, out)
+        return filled("gemm_ar", result, out)
     if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_ar", out, scale_a, scale_b)
         refuse_epilogue("gemm_ar", epilogue, "autograd knows")

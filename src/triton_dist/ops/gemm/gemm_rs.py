@@ -41,6 +41,7 @@ from ...runtime.streams import Wait, Write, current_stream, signal_batch, stream
 from ...runtime.symmetric import symm_peer
 from ..collectives.arguments import library_can
 from ..team import GrowingBuffer, Team, workspace
+from ..tensors import filled
 from . import library
 from .ag_gemm import ag_gemm
 from .call import Call, Operator, run_call
@@ -123,7 +124,7 @@ def gemm_rs(
         options["out_dtype"] = out.dtype if out_dtype is None and out is not None else out_dtype
         options["group"] = custom_ops.name_of("gemm_rs", group)
         result = custom_ops.gemm_rs_op(a, b, bias, *options.values())
-        return custom_ops.into("gemm_rs", result, out)
+        return filled("gemm_rs", result, out)
     if wants_gradient(a, b, bias, *arguments_of(epilogue)):
         refuse_output("gemm_rs", out, scale_a, scale_b)
         refuse_epilogue("gemm_rs", epilogue, "autograd knows")
